@@ -1,0 +1,1 @@
+"""RelaxForge: private agentic RL with exact tokens and kept evidence."""

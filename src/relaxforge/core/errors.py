@@ -1,0 +1,90 @@
+"""Every error that crosses a room, named after the boundary where it arose.
+
+::
+
+    RelaxForgeError
+    ├── ConfigError            the user's configuration, flags or files (exit code 2, never a traceback)
+    ├── TaskError              a dataset row that cannot become a Session
+    ├── AgentError             what the agent process did, or did not do; carries a FailureCategory
+    │   └── AgentExecutionError    it ran and failed; carries a bounded tail of its output
+    ├── RequestError           one model request that cannot be served; carries status, code and the offending field
+    ├── RenderError            the chat template refuses these messages
+    ├── EngineError            the engine failed or was asked for what it cannot do
+    ├── CreditError            a reward or advantage function raised or returned nonsense
+    ├── TrainError             the trainer failed
+    ├── StorageError           evidence or checkpoints cannot be written
+    └── CircuitOpen            nothing but failures came back (exit code 3)
+
+A message says what failed, which id, what was allowed, and what to do next.
+"""
+
+from __future__ import annotations
+
+from relaxforge.core.sessions import FailureCategory
+
+
+class RelaxForgeError(Exception):
+    """Root of all errors that RelaxForge raises on purpose."""
+
+
+class ConfigError(RelaxForgeError):
+    """Something the user can mend in RUN.toml, a flag or a file."""
+
+
+class TaskError(ConfigError):
+    """A dataset that cannot be read, or a row that cannot become a Session."""
+
+
+class AgentError(RelaxForgeError):
+    """A Session failed; ``category`` says in which way, ``log_tail`` holds the end of its output (may be empty)."""
+
+    def __init__(self, message: str, category: FailureCategory, log_tail: str = "") -> None:
+        super().__init__(message)
+        self.category = category
+        self.log_tail = log_tail
+
+
+class AgentExecutionError(AgentError):
+    """The agent process ran and failed. The message ends with the tail of its stdout and stderr."""
+
+    def __init__(self, message: str, category: FailureCategory, log_tail: str = "") -> None:
+        shown = f"{message}\n--- last output ---\n{log_tail}" if log_tail else message
+        super().__init__(shown, category, log_tail)
+        self.summary = message
+
+
+class RequestError(RelaxForgeError):
+    """A model request that is answered with an error, in the shape of its dialect.
+
+    ``status`` is the HTTP status, ``code`` a stable word, ``param`` the path of the offending field.
+    """
+
+    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request", param: str | None = None):
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
+class RenderError(RelaxForgeError):
+    """The chat template refuses a conversation; the message quotes the template's own words."""
+
+
+class EngineError(RelaxForgeError):
+    """The engine failed, or was asked for something outside its capabilities."""
+
+
+class CreditError(RelaxForgeError):
+    """A reward function raised, or returned something that is not a finite number."""
+
+
+class TrainError(RelaxForgeError):
+    """The trainer process failed or refused a batch."""
+
+
+class StorageError(RelaxForgeError):
+    """The run directory cannot be written (disk full, no permission). Runs stop on it: evidence comes first."""
+
+
+class CircuitOpen(RelaxForgeError):
+    """Group after Group failed and nothing else came back; the message names the commonest reason."""

@@ -1,0 +1,145 @@
+"""The calls that cross rooms. A room implements a port or is handed one; it never imports the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from relaxforge.core.messages import Message, ModelRequest
+from relaxforge.core.samples import TrainBatch, TrainReport
+from relaxforge.core.sessions import AgentExit, AgentLaunch
+from relaxforge.core.turns import (
+    Capabilities,
+    Capacity,
+    GenerateRequest,
+    Generation,
+    ModelTurn,
+    TokenChunk,
+    WeightUpdate,
+)
+
+
+def ignore_chunk(chunk: TokenChunk) -> None:
+    """The listener of a caller that wants only the whole answer."""
+
+
+class Tokenizer(Protocol):
+    """Text and token ids, nothing about conversations."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Ids of ``text``; spellings of special tokens become their ids, nothing is added."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``, special tokens spelled out; incomplete characters become U+FFFD."""
+        ...
+
+
+class Engine(Protocol):
+    """Token ids in, token ids out.
+
+    ``generate`` reports tokens through ``emit`` as they are sampled and returns them all at the end; after ``abort``
+    it returns early with what was sampled (finish ``abort``), also for a request that is still waiting (no tokens).
+    ``pause`` stops sampling, keeps every request, and lets new ones wait until ``resume``. ``load`` replaces the
+    weights; no later token is computed from anything cached under the old ones. Errors: ``EngineError``.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def start(self) -> None: ...
+
+    async def generate(
+        self, request: GenerateRequest, emit: Callable[[TokenChunk], None] = ignore_chunk
+    ) -> Generation: ...
+
+    async def abort(self, request_id: str) -> None: ...
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def load(self, update: WeightUpdate) -> None: ...
+
+    async def capacity(self) -> Capacity: ...
+
+    async def close(self) -> None: ...
+
+
+class SessionDoor(Protocol):
+    """One Session as the gateway sees it.
+
+    ``known`` maps the digest of a message's raw bytes to its canonical form; the gateway fills it, so a message that
+    comes back unchanged is neither parsed nor hashed field by field again.
+    """
+
+    session_id: str
+    known: dict[bytes, Message]
+
+    async def turn(self, request: ModelRequest) -> ModelTurn:
+        """Answer one request. Errors: ``RequestError``."""
+        ...
+
+    def refused(self, request_api: str, error: Exception) -> None:
+        """Record a request that was refused before it became a ``ModelRequest`` or while it was served."""
+        ...
+
+    def delivered(self, request_id: str, complete: bool) -> None:
+        """Report whether the answer of ``request_id`` was written to its client completely."""
+        ...
+
+
+class TurnHandler(Protocol):
+    """The only door between HTTP and rollout."""
+
+    def open(self, credential: str) -> SessionDoor:
+        """The Session that ``credential`` opens.
+
+        Errors: ``RequestError`` 404 for an unknown Session or wrong secret, 404 ``session_discarded`` for one that
+        has ended.
+        """
+        ...
+
+
+class AgentProcess(Protocol):
+    """One running agent."""
+
+    async def wait(self) -> AgentExit:
+        """Until the leader has exited and nothing of its process tree is left."""
+        ...
+
+    async def kill(self) -> AgentExit:
+        """SIGTERM to everything the agent started, SIGKILL after the grace period, then the exit."""
+        ...
+
+
+class AgentRunner(Protocol):
+    """Starts agent processes. Errors: ``AgentError`` with ``env_setup`` when a launch is impossible."""
+
+    async def launch(self, launch: AgentLaunch) -> AgentProcess: ...
+
+
+class Learner(Protocol):
+    """The trainer process, seen from main. Errors: ``TrainError``."""
+
+    async def train(self, batch: TrainBatch) -> TrainReport: ...
+
+    async def publish(self, directory: str) -> WeightUpdate:
+        """Write the current weights for engines into a folder under ``directory``."""
+        ...
+
+    async def save(self, directory: str) -> None:
+        """Write model (Hugging Face layout), optimiser, schedule and random state into ``directory``."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class TrialSink(Protocol):
+    """Where a run's evidence goes. Every call is idempotent by (run, incarnation, session). Errors: ``StorageError``."""
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Keep one ended Session (a dump line)."""
+        ...
+
+    def close(self) -> None: ...

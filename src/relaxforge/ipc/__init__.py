@@ -1,0 +1,1 @@
+"""Frozen values between our own processes: framed messages over an inherited socket that is also a lifeline."""

@@ -1,0 +1,1 @@
+"""One way to log, measure and show progress; every line carries the ids it is about."""
