@@ -1,0 +1,1 @@
+"""Conducts Groups of Sessions through Prepare, Runtime, Reward and Transfer within capacity."""

@@ -1,0 +1,1 @@
+"""Whole programs that compose the rooms: training and rollout."""
