@@ -1,0 +1,1 @@
+"""Reads configuration, builds the objects, starts a run; nobody imports it."""

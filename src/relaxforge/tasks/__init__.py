@@ -1,0 +1,1 @@
+"""Where work comes from: a dataset row becomes one Session input."""
