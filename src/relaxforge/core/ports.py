@@ -136,7 +136,7 @@ class Learner(Protocol):
 
 
 class TrialSink(Protocol):
-    """Where a run's evidence goes. Every call is idempotent by (run, incarnation, session). Errors: ``StorageError``."""
+    """Where a run's evidence goes; idempotent by (run, incarnation, session). Errors: ``StorageError``."""
 
     def append(self, line: dict[str, Any]) -> None:
         """Keep one ended Session (a dump line)."""

@@ -7,6 +7,7 @@ Token ids travel as ``array('i')`` (4 bytes each) and logprobs as ``array('f')``
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -14,17 +15,14 @@ from typing import Literal
 from relaxforge.core.messages import Message
 
 
-
-
-
-def token_ids(values: object = ()) -> array[int]:
+def token_ids(values: Iterable[int] = ()) -> array[int]:
     """An ``array('i')`` of token ids from any iterable of ints."""
-    return array("i", values)  # type: ignore[arg-type]
+    return array("i", values)
 
 
-def log_probs(values: object = ()) -> array[float]:
+def log_probs(values: Iterable[float] = ()) -> array[float]:
     """An ``array('f')`` of logprobs from any iterable of floats."""
-    return array("f", values)  # type: ignore[arg-type]
+    return array("f", values)
 
 
 class FinishReason(StrEnum):
@@ -164,7 +162,7 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """Generated ids as an assistant message. ``malformed`` names why it degraded to plain text, ``None`` if it did not."""
+    """Generated ids as an assistant message; ``malformed`` names why it degraded to plain text, if it did."""
 
     message: Message
     malformed: str | None = None

@@ -48,4 +48,6 @@ class RunConfig:
             if value is not None and value <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
         if self.save_debug_rollout_data is not None and "{rollout_id}" not in self.save_debug_rollout_data:
-            raise ConfigError("--save-debug-rollout-data must contain {rollout_id}, for example dump/{rollout_id}.jsonl")
+            raise ConfigError(
+                "--save-debug-rollout-data must contain {rollout_id}, for example dump/{rollout_id}.jsonl"
+            )

@@ -1,0 +1,79 @@
+"""State: one committed conversation, stored as what it adds to its parent."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from relaxforge.core.messages import Message
+from relaxforge.core.turns import FinishReason, VersionSpan, log_probs, token_ids
+
+
+class Kind(StrEnum):
+    ROOT = "root"
+    """Technical start of a subtree: one set of tools and template arguments, no tokens."""
+    OBSERVATION = "observation"
+    """Messages the agent wrote, rendered, plus the generation prompt; mask 0."""
+    RESPONSE = "response"
+    """Exactly what the model sampled, end token included; mask 1."""
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """A node of the forest. Everything but the delivery marks is fixed once it is committed.
+
+    ``digest`` chains the parent's digest with the messages added here, so it names the whole conversation; ``lenient``
+    does the same over the lenient digests.
+    ``depth`` counts the messages, ``length`` the tokens, of the conversation up to here. ``delivered`` is 0 until the
+    answer was written to its client; then it is the position in the order of deliveries.
+    """
+
+    index: int
+    kind: Kind
+    parent: State | None
+    digest: bytes
+    lenient: bytes
+    messages: tuple[Message, ...] = ()
+    tokens: array[int] = field(default_factory=token_ids)
+    logprobs: array[float] = field(default_factory=log_probs)
+    versions: tuple[VersionSpan, ...] = ()
+    finish: FinishReason | None = None
+    request_id: str | None = None
+    delivered: int = 0
+    depth: int = 0
+    length: int = 0
+    children: list[State] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The State as dumps and errors call it: its number in the Session and the start of its digest."""
+        return f"s{self.index}-{self.digest[:4].hex()}"
+
+    @property
+    def is_response(self) -> bool:
+        return self.kind is Kind.RESPONSE
+
+    def lineage(self) -> list[State]:
+        """The States from the root to here, root left out."""
+        path = list(self._upwards())
+        path.reverse()
+        return path
+
+    def _upwards(self) -> Iterator[State]:
+        state: State | None = self
+        while state is not None and state.kind is not Kind.ROOT:
+            yield state
+            state = state.parent
+
+    def lineage_ids(self) -> array[int]:
+        """All token ids of the conversation up to here."""
+        ids = token_ids()
+        for state in self.lineage():
+            ids.extend(state.tokens)
+        return ids
+
+    def conversation(self) -> tuple[Message, ...]:
+        """All messages of the conversation up to here."""
+        return tuple(message for state in self.lineage() for message in state.messages)
