@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
 
+from relaxforge.core import strict_json
+
 Role = Literal["system", "user", "assistant", "tool"]
 Api = Literal["chat", "responses", "messages"]
 
@@ -31,6 +33,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def canonical_arguments(text: str) -> str:
+    """Tool-call arguments as identity sees them, the same for a parsed answer and for its echo.
+
+    A JSON object becomes its canonical text, nothing at all becomes ``{}``, anything else stays as it is.
+    """
+    if not text.strip():
+        return "{}"
+    try:
+        value = strict_json.loads(text)
+    except ValueError:
+        return text
+    return canonical_json(value) if isinstance(value, dict) else text
 
 
 def digest(*parts: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from relaxforge.core.messages import Message, ModelRequest
+from relaxforge.core.messages import Api, Message, ModelRequest, Tool
 from relaxforge.core.samples import TrainBatch, TrainReport
 from relaxforge.core.sessions import AgentExit, AgentLaunch
 from relaxforge.core.turns import (
@@ -69,19 +69,25 @@ class Engine(Protocol):
 class SessionDoor(Protocol):
     """One Session as the gateway sees it.
 
-    ``known`` maps the digest of a message's raw bytes to its canonical form; the gateway fills it, so a message that
-    comes back unchanged is neither parsed nor hashed field by field again.
+    The gateway keeps three memories here. ``known`` maps the digest of a message's raw bytes, and ``Message.exact``, to
+    the canonical message, so a message that comes back unchanged is neither parsed nor hashed field by field again and
+    equal messages are one object. ``known_tools`` does the same for a whole tool list. ``known_fields`` names the
+    request fields that were reported as ignored.
     """
 
-    session_id: str
+    @property
+    def session_id(self) -> str: ...
+
     known: dict[bytes, Message]
+    known_tools: dict[bytes, tuple[Tool, ...]]
+    known_fields: set[str]
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Answer one request. Errors: ``RequestError``."""
         ...
 
-    def refused(self, request_api: str, error: Exception) -> None:
-        """Record a request that was refused before it became a ``ModelRequest`` or while it was served."""
+    def refused(self, request_api: Api, error: Exception) -> None:
+        """Record a request that was refused before it became a ``ModelRequest``; ``turn`` records its own errors."""
         ...
 
     def delivered(self, request_id: str, complete: bool) -> None:

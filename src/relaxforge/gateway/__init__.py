@@ -1,0 +1,1 @@
+"""The HTTP face of the model: Chat Completions in, the same dialect out."""

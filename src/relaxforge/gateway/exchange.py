@@ -1,0 +1,85 @@
+"""One HTTP request and its answer, over the ASGI calling convention as uvicorn implements it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from relaxforge.core.errors import RequestError
+from relaxforge.gateway.dialect import Headers
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+CHUNK = 64 * 1024
+"""Longest piece of an answer that is handed over before looking whether the client is still there."""
+
+
+class Exchange:
+    """Reads a body within a limit, then watches for the client to go away until the answer is written."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers: Headers = dict(scope["headers"])
+        self._receive = receive
+        self._send = send
+        self._gone: asyncio.Future[Any] | None = None
+        self._started = False
+        self.session_id: str | None = None
+        """For the log; set once the credential has opened a Session."""
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. Errors: ``RequestError`` 413 above ``limit`` bytes, 499 when the client hangs up."""
+        declared = self.headers.get(b"content-length", b"0")
+        if int(declared) > limit:
+            raise _too_large(int(declared), limit)
+        pieces, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise RequestError("the client hung up in the middle of its request", status=499, code="client_closed")
+            pieces.append(message["body"])
+            size += len(message["body"])
+            if size > limit:
+                raise _too_large(size, limit)
+            more = message["more_body"]
+        # From here on the only news can be that the client closes; asking for it also keeps the socket being read.
+        self._gone = asyncio.ensure_future(self._receive())
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def answer(self, status: int, body: bytes, *extra: tuple[bytes, bytes]) -> bool:
+        """Write the answer; whether all of it was handed to the network while the client was still there.
+
+        Only the first answer counts: a fault that comes after it cannot be told to the client any more.
+        """
+        if self._started or self._has_gone():
+            return False
+        self._started = True
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *extra,
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        for start in range(0, max(len(body), 1), CHUNK):
+            if self._has_gone():
+                return False
+            more = start + CHUNK < len(body)
+            await self._send({"type": "http.response.body", "body": body[start : start + CHUNK], "more_body": more})
+        return not self._has_gone()
+
+    def close(self) -> None:
+        if self._gone is not None:
+            self._gone.cancel()
+
+    def _has_gone(self) -> bool:
+        return self._gone is not None and self._gone.done()
+
+
+def _too_large(size: int, limit: int) -> RequestError:
+    return RequestError(
+        f"the body has at least {size} bytes and the limit is {limit}; raise --agentic-max-body-mb",
+        status=413,
+        code="request_too_large",
+    )

@@ -1,0 +1,144 @@
+"""The listeners: one for agents, and one on loopback that agents are not told about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from relaxforge.core.errors import ConfigError
+from relaxforge.core.ports import TurnHandler
+from relaxforge.gateway.app import BASE, READING, ModelApi
+from relaxforge.gateway.config import GatewayConfig
+from relaxforge.gateway.exchange import Exchange, Receive, Scope, Send
+
+KEEP_ALIVE_S = 3600
+"""Idle connections outlive every client's own pool, so that no request meets a connection that we just closed."""
+
+CLOSE_GRACE_S = 5
+LOOPBACK = "127.0.0.1"
+
+
+class Gateway:
+    """Serves the model API inside the running event loop, from ``start`` to ``close``.
+
+    ``models`` are the names of ``GET /models``, the first is the default; ``debug_state`` is what the admin listener
+    shows.
+    """
+
+    def __init__(
+        self,
+        handler: TurnHandler,
+        config: GatewayConfig,
+        models: tuple[str, ...],
+        debug_state: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._config = config
+        self._api = ModelApi(handler, models, config.max_body_bytes)
+        self._admin_api = AdminApi(debug_state)
+        self._listeners: list[Listener] = []
+
+    async def start(self) -> None:
+        """Errors: ``ConfigError`` naming the flag when an address cannot be taken."""
+        config = self._config
+        host, port = config.agentic_bind_host, config.agentic_bind_port
+        self._listeners.append(Listener(self._api, _bind(host, port, "--agentic-bind-port")))
+        if config.agentic_admin_port is not None:
+            try:
+                admin = _bind(LOOPBACK, config.agentic_admin_port, "--agentic-admin-port")
+            except ConfigError:
+                await self.close()
+                raise
+            self._listeners.append(Listener(self._admin_api, admin))
+
+    @property
+    def base_url(self) -> str:
+        """``RELAX_BASE_URL`` without the part that names a Session: no trailing slash."""
+        public = self._config.agentic_public_url
+        origin = self._listeners[0].origin if public is None else public.rstrip("/").removesuffix(BASE)
+        return origin + BASE
+
+    @property
+    def admin_url(self) -> str | None:
+        return self._listeners[1].origin if len(self._listeners) > 1 else None
+
+    async def close(self) -> None:
+        """Stop listening; requests under way get ``CLOSE_GRACE_S`` seconds to be answered."""
+        await asyncio.gather(*(listener.close() for listener in self._listeners))
+        self._listeners.clear()
+
+
+class AdminApi:
+    """``GET /debug_state``, nothing else."""
+
+    def __init__(self, debug_state: Callable[[], dict[str, Any]]) -> None:
+        self._debug_state = debug_state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        if scope["path"].rstrip("/") == "/debug_state" and scope["method"] in READING:
+            await exchange.answer(200, msgspec.json.encode(self._debug_state()))
+        else:
+            await exchange.answer(404, b'{"error":"the admin listener has GET /debug_state"}')
+
+
+class Listener:
+    """One ASGI application on one bound socket."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Any], bound: socket.socket) -> None:
+        host, port = bound.getsockname()[:2]
+        self.origin = f"http://{_reachable(host)}:{port}"
+        self._server = _Server(
+            uvicorn.Config(
+                app, http="httptools", ws="none", lifespan="off", loop="none", interface="asgi3", log_config=None,
+                access_log=False, proxy_headers=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=CLOSE_GRACE_S,
+            )
+        )  # fmt: skip
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]), name=f"listen-{self.origin}")
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        await self._serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the program that it is a guest of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(host: str, port: int, port_flag: str) -> socket.socket:
+    """A listening socket. Errors: ``ConfigError`` naming ``--agentic-bind-host`` or ``port_flag``."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"--agentic-bind-host {host!r} cannot be resolved: {error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(4096)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"--agentic-bind-host {host} is not an address of this machine") from None
+        raise ConfigError(
+            f"{port_flag} {port} cannot be opened on {host}: {error.strerror}; choose another port, or 0 for a free one"
+        ) from None
+    return bound
+
+
+def _reachable(host: str) -> str:
+    """The address a client on this machine uses; a wildcard listens on loopback too."""
+    host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104 - recognised, not bound
+    return f"[{host}]" if ":" in host else host
