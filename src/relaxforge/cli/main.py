@@ -1,0 +1,96 @@
+"""``relaxforge COMMAND ...``: picks the command, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from relaxforge.core.errors import CircuitOpen, ConfigError, RelaxForgeError
+
+DONE, FAILED, BAD_CONFIGURATION, CIRCUIT_OPEN, INTERRUPTED = 0, 1, 2, 3, 130
+
+USAGE = """\
+usage: relaxforge COMMAND ...
+
+  train   [RUN.toml] [--flag value ...]   train a model through your agent
+  rollout [RUN.toml] [--flag value ...]   run the agent and keep samples and evidence, train nothing
+  doctor  [RUN.toml] [--flag value ...]   say what would go wrong, and spend nothing
+  init    DIR                             write a run file, an agent and data to start from
+  show    RUN_DIR [SESSION]               list what happened, or one conversation token by token
+
+  --version                               print the version
+  COMMAND --help                          all flags of a command, with units and defaults
+
+exit codes: 0 done, 1 failed, 2 configuration, 3 nothing but failures came back, 130 interrupted
+"""
+
+Command = Callable[[Sequence[str]], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Somebody piped us into `head`. Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except RelaxForgeError as error:
+        return _say(str(error), _exit_code(error), error)
+    except Exception as error:  # noqa: BLE001 - the process boundary: a person gets a sentence, a bug report its hint
+        hint = "this is a bug in relaxforge; RELAXFORGE_DEBUG=1 shows where"
+        return _say(f"{type(error).__name__}: {error} ({hint})", FAILED, error)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return DONE if words else BAD_CONFIGURATION
+    if words[0] == "--version":
+        sys.stdout.write(f"relaxforge {metadata.version('relaxforge')}\n")
+        return DONE
+    return _command(words[0])(words[1:])
+
+
+def _command(name: str) -> Command:
+    # Imported here, one command at a time: each brings its own libraries, and --help needs none of them.
+    if name in ("train", "rollout"):
+        from relaxforge.cli import compose
+
+        return {"train": compose.train, "rollout": compose.rollout}[name]
+    if name == "doctor":
+        from relaxforge.cli.doctor import doctor
+
+        return doctor
+    if name == "init":
+        from relaxforge.cli.init import init
+
+        return init
+    if name == "show":
+        from relaxforge.cli.show import show
+
+        return show
+    raise ConfigError(f"unknown command {name!r}; there are train, rollout, doctor, init and show")
+
+
+def _exit_code(error: RelaxForgeError) -> int:
+    if isinstance(error, ConfigError):
+        return BAD_CONFIGURATION
+    return CIRCUIT_OPEN if isinstance(error, CircuitOpen) else FAILED
+
+
+def _say(message: str, code: int, error: BaseException | None = None) -> int:
+    if error is not None and os.environ.get("RELAXFORGE_DEBUG") == "1":
+        raise error
+    red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    sys.stderr.write(f"{red}error: {message}{plain}\n" if error is not None else f"{message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
