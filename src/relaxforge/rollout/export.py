@@ -1,0 +1,40 @@
+"""Explicit export records as canonical requests, so that they match with the gateway's own identity."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from relaxforge.core.errors import AgentError, RequestError
+from relaxforge.core.messages import ModelRequest, RetryHint
+from relaxforge.core.sessions import AgentOutput, ExportRecord, FailureCategory
+from relaxforge.forest.config import HistoryConfig
+from relaxforge.forest.forest import SessionForest
+from relaxforge.forest.select import Context, explicit_context, implicit_context
+from relaxforge.gateway.canonical import read_message, read_template_kwargs, read_tools
+
+
+def export(forest: SessionForest, output: AgentOutput, history: HistoryConfig) -> tuple[Context, ...]:
+    """The Contexts that an output selects. Errors: ``AgentError`` (``export_mismatch``, ``bad_output``)."""
+    if output.records is None:
+        return (implicit_context(forest, history.agentic_implicit_export),)
+    return tuple(explicit_context(forest, record.name, as_request(record)) for record in output.records)
+
+
+def as_request(record: ExportRecord) -> ModelRequest:
+    """The request whose conversation a record names. Errors: ``AgentError`` ``bad_output``."""
+    noted: Counter[str] = Counter()
+    try:
+        return ModelRequest(
+            api="chat",
+            model="",
+            messages=tuple(
+                read_message(message, f"messages[{index}]", noted) for index, message in enumerate(record.messages)
+            ),
+            retry=RetryHint(b""),
+            tools=read_tools(list(record.tools), "tools", noted),
+            template_kwargs=read_template_kwargs(record.chat_template_kwargs, "chat_template_kwargs"),
+        )
+    except RequestError as error:
+        raise AgentError(
+            f"record {record.name!r} is not in Chat Completions shape: {error}", FailureCategory.BAD_OUTPUT
+        ) from error

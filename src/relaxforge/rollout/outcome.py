@@ -1,0 +1,59 @@
+"""What became of one Session, from launch to credit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from relaxforge.core.sessions import AgentExit, AgentOutput, Failure, Reward, SessionStatus
+from relaxforge.forest.lineage import TokenAccount, account, terminal_status
+from relaxforge.forest.select import Context
+from relaxforge.rollout.session import Session
+
+MASK_REASONS = {
+    SessionStatus.FAILED: "session_failed",
+    SessionStatus.DROPPED: "group_dropped",
+    SessionStatus.FILTERED: "group_filtered",
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One ended Session. ``reward`` is the primary value; ``reward_detail`` keeps what was written.
+
+    ``drop_reason`` says why a sound Session is not trained: the failed Session of its Group, ``surplus``, or the
+    filter's word. ``durations`` are seconds by phase: prepare, wait, active, generation, reward.
+    """
+
+    session: Session
+    output: AgentOutput = field(default_factory=AgentOutput)
+    contexts: tuple[Context, ...] = ()
+    failure: Failure | None = None
+    exit: AgentExit | None = None
+    durations: dict[str, float] = field(default_factory=dict)
+    reward: float | None = None
+    reward_detail: Reward = None
+    advantage: float | None = None
+    drop_reason: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> SessionStatus:
+        if self.failure is not None:
+            return SessionStatus.FAILED
+        if self.drop_reason is not None:
+            filtered = self.drop_reason.startswith("filter")
+            return SessionStatus.FILTERED if filtered else SessionStatus.DROPPED
+        truncated = any(terminal_status(context) == "truncated" for context in self.contexts)
+        return SessionStatus.TRUNCATED if truncated else SessionStatus.COMPLETED
+
+    @property
+    def tokens(self) -> TokenAccount:
+        reason = MASK_REASONS.get(self.status)
+        if self.drop_reason == "surplus":
+            reason = "surplus"
+        return account(self.session.forest, self.contexts, reason)
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the first failure: what follows is its consequence."""
+        self.failure = self.failure or failure

@@ -1,0 +1,116 @@
+"""The dump line: everything about one ended Session, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from relaxforge.core.messages import chat_message
+from relaxforge.core.samples import Sample
+from relaxforge.core.turns import VersionSpan
+from relaxforge.forest.lineage import sample
+from relaxforge.forest.state import State
+from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.requests import RequestRecord
+
+SCHEMA_VERSION = 1
+
+
+def dump_line(outcome: Outcome, *, run_id: str, incarnation: int, rollout_id: int) -> dict[str, Any]:
+    """One line of ``rollouts/{rollout_id}.jsonl``; the README of the run directory lists the fields."""
+    session, identity = outcome.session, outcome.session.identity
+    account = outcome.tokens
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "incarnation": incarnation,
+        "rollout_id": rollout_id,
+        "group_id": identity.group_id,
+        "session_id": identity.session_id,
+        "mode": identity.mode,
+        "task_index": identity.task.index,
+        "task": identity.task.metadata,
+        "seed": identity.seed,
+        "status": str(outcome.status),
+        "failure": asdict(outcome.failure) if outcome.failure else None,
+        "drop_reason": outcome.drop_reason,
+        "reward": outcome.reward,
+        "reward_detail": outcome.reward_detail,
+        "advantage": outcome.advantage,
+        "metadata": outcome.metadata,
+        "duration_s": {key: round(value, 6) for key, value in outcome.durations.items()},
+        "turns": sum(1 for _ in session.forest.responses),
+        "abort_count": sum(attempt["aborted"] for record in session.records for attempt in record.attempts),
+        "forest": [_state(state) for state in session.forest.states if state.parent is not None],
+        "requests": [_request(record) for record in session.records],
+        "drift": [
+            {"request_id": record.request_id, **asdict(note)} for record in session.records for note in record.drift
+        ],
+        "render_differences": dict(session.notices),
+        "samples": [_sample(sample(context), outcome) for context in outcome.contexts],
+        "tokens": {
+            "sampled": account.sampled,
+            "trained": account.trained,
+            "masked": dict(account.masked),
+            "undelivered": account.undelivered,
+            "repeats": account.repeats,
+        },
+    }
+
+
+def _state(state: State) -> dict[str, Any]:
+    parent = state.parent
+    messages = [chat_message(message) for message in state.messages]
+    return {
+        "state": state.name,
+        "parent": parent.name if parent is not None and parent.parent is not None else None,
+        "kind": str(state.kind),
+        "hash": state.digest.hex(),
+        "message": messages[0] if state.is_response else messages,
+        "tokens": state.tokens.tolist(),
+        "logprobs": state.logprobs.tolist() if state.is_response else None,
+        "weight_versions": _spans(state.versions),
+        "finish_reason": str(state.finish) if state.finish else None,
+        "delivered": bool(state.delivered) if state.is_response else None,
+        "request_id": state.request_id,
+    }
+
+
+def _request(record: RequestRecord) -> dict[str, Any]:
+    return {
+        "request_id": record.request_id,
+        "api": record.api,
+        "parent_state": record.parent.name if record.parent is not None else None,
+        "state": record.state.name if record.state is not None else None,
+        "http_status": record.http_status,
+        "error": record.error,
+        "new_messages": record.new_messages,
+        "normalised": record.normalised,
+        "delivered": record.delivered,
+        "retry_of": record.retry_of,
+        "attempts": record.attempts,
+        "timing": {"arrived_s": record.arrived_s, **record.timing},
+    }
+
+
+def _sample(row: Sample, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "state": row.state,
+        "tokens": row.tokens.tolist(),
+        "prompt_length": row.prompt_length,
+        "response_length": row.response_length,
+        "loss_mask": row.loss_mask.tolist(),
+        "logprobs": row.logprobs.tolist(),
+        "weight_versions": _spans(row.versions),
+        "turns": row.turns,
+        "terminal_status": row.terminal_status,
+        "reward": outcome.reward,
+        "advantage": outcome.advantage,
+        "metadata": outcome.metadata,
+    }
+
+
+def _spans(versions: Sequence[VersionSpan]) -> list[list[int]]:
+    return [[span.version, span.start, span.end] for span in versions]

@@ -1,0 +1,126 @@
+"""The run directory: one folder that holds everything about a Run, and the file sink of its evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from relaxforge.core.errors import ConfigError, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of a Run. ``incarnation`` is 0 at first and counts every later start in the same folder."""
+
+    path: Path
+    incarnation: int
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / "sessions"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def events_log(self) -> Path:
+        return self.path / "events.log"
+
+    def dump_path(self, name: str, pattern: str | None) -> Path:
+        """Where the dump of ``name`` (a rollout id, or ``eval_<dataset>_<id>``) goes."""
+        return Path(pattern.replace("{rollout_id}", name)) if pattern else self.path / "rollouts" / f"{name}.jsonl"
+
+
+@contextlib.contextmanager
+def open_run_directory(path: Path, config_toml: str) -> Iterator[RunDirectory]:
+    """Create the folder or continue in it, and hold its lock. Errors: ``ConfigError``, ``StorageError``.
+
+    Every start writes the resolved configuration: ``config.toml``, from the second on ``config-<n>.toml``.
+    """
+    try:
+        for folder in ("rollouts", "sessions", "checkpoints", "logs"):
+            (path / folder).mkdir(parents=True, exist_ok=True)
+        (path / "sessions").chmod(0o700)
+        with _locked(path):
+            incarnation = len(list(path.glob("config*.toml")))
+            name = f"config-{incarnation}.toml" if incarnation else "config.toml"
+            (path / name).write_text(config_toml, encoding="utf-8")
+            yield RunDirectory(path, incarnation)
+    except OSError as error:
+        raise StorageError(f"the run directory {path} cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with (path / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another run is writing to {path}; wait for it, or choose another --run-dir") from None
+        yield
+
+
+class FileSink:
+    """A ``TrialSink`` over the run's own files: one JSON line per ended Session, written with one call.
+
+    A line that a killed run left half written is cut off before the file goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: set[str] = set()
+        self._file: IO[bytes] | None = None
+
+    def append(self, line: dict[str, Any]) -> None:
+        if line["session_id"] in self._seen:
+            return
+        data = msgspec.json.encode(line) + b"\n"
+        try:
+            if self._file is None:
+                self._file = _open_at_line_end(self._path)
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise StorageError(
+                f"{self._path} cannot be written: {error.strerror or error}; Session {line['session_id']} is not "
+                "recorded. Free some space and go on with --resume latest"
+            ) from error
+        self._seen.add(line["session_id"])
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _open_at_line_end(path: Path) -> IO[bytes]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("ab+", buffering=0)
+    size = file.seek(0, os.SEEK_END)
+    while size > 0:
+        start = max(0, size - 65536)
+        file.seek(start)
+        found = file.read(size - start).rfind(b"\n")
+        if found >= 0:
+            file.truncate(start + found + 1)
+            break
+        size = start
+    else:
+        file.truncate(0)
+    file.seek(0, os.SEEK_END)
+    return file
