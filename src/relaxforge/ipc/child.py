@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from relaxforge.ipc.frames import HEADER, Frame, pack, unpack
@@ -19,7 +20,7 @@ class ChildChannel:
 
     A reader thread takes frames off the socket even while the program computes. When the socket closes (main ended,
     however) the process exits at once with ``lifeline_exit``: a child without a main has nothing left to do. Pass
-    ``lifeline_exit=None`` to get the end of the iteration instead and clean up first.
+    ``lifeline_exit=None`` to get the end of the iteration (and ``closed``) instead, and clean up first.
     """
 
     def __init__(self, fd: int | None = None, *, lifeline_exit: int | None = 0) -> None:
@@ -27,6 +28,7 @@ class ChildChannel:
         self._socket.set_inheritable(False)
         self._lifeline_exit = lifeline_exit
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.closed = False
         self._write_lock = threading.Lock()
         threading.Thread(target=self._read, name="ipc-reader", daemon=True).start()
 
@@ -35,11 +37,18 @@ class ChildChannel:
             yield frame
 
     def poll(self, timeout_s: float | None = 0.0) -> Frame | None:
-        """The next frame if one arrives within ``timeout_s`` (``None`` waits for ever), else ``None``."""
+        """The next frame if one arrives within ``timeout_s`` (``None``: for ever), else ``None``.
+
+        ``None`` comes once more when the socket closes.
+        """
         try:
             return self._frames.get(timeout=timeout_s) if timeout_s != 0.0 else self._frames.get_nowait()
         except queue.Empty:
             return None
+
+    def wake(self) -> None:
+        """Make a waiting ``poll`` return a ``wake`` notice. May be called from a signal handler."""
+        self._frames.put(Frame("notice", 0, "wake", None))
 
     def reply(self, frame: Frame, body: Any = None) -> None:
         self._send(Frame("reply", frame.number, frame.method, body))
@@ -52,7 +61,8 @@ class ChildChannel:
         self._send(Frame("event", frame.number, frame.method, body))
 
     def _send(self, frame: Frame) -> None:
-        with self._write_lock:
+        # Nobody reads the answer when main is gone; what that means for the child is the reader's business.
+        with self._write_lock, suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(pack(frame))
 
     def _read(self) -> None:
@@ -64,4 +74,5 @@ class ChildChannel:
             pass  # A broken socket means the same as a closed one: main is gone.
         if self._lifeline_exit is not None:
             os._exit(self._lifeline_exit)
+        self.closed = True
         self._frames.put(None)

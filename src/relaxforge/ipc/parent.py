@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from relaxforge.ipc.child import FD_VARIABLE
@@ -93,11 +94,11 @@ class Child:
         try:
             await asyncio.wait_for(self._process.wait(), grace_s)
         except TimeoutError:
-            self._process.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
             await self._process.wait()
         if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+            await self._reading  # It ends with the socket, after it has told everybody who still waits.
 
     def _number(self) -> int:
         self._next += 1
@@ -105,9 +106,17 @@ class Child:
 
     async def _send(self, kind: Kind, number: int, method: str, body: Any) -> None:
         if self._down is not None or self._writer is None:
-            raise ChildDied(self._down or f"{self.name} is not connected")
-        self._writer.write(pack(Frame(kind, number, method, body)))
-        await self._writer.drain()
+            raise ChildDied(self._obituary())
+        try:
+            self._writer.write(pack(Frame(kind, number, method, body)))
+            await self._writer.drain()
+        except ConnectionError:
+            if self._reading is not None:
+                await self._reading  # It learns how the child ended.
+            raise ChildDied(self._obituary()) from None
+
+    def _obituary(self) -> str:
+        return self._down or f"{self.name} (pid {self.pid}) is not connected"
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:

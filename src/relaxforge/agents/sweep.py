@@ -1,0 +1,65 @@
+"""Ending agents that nobody supervises any more: the spawner was killed, or an earlier run was.
+
+Inside a run the spawner ends every Session completely; this is the net below it, and it knows Sessions only by the
+marker in their environment.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from relaxforge.agents.ending import Ending, send
+from relaxforge.agents.processes import Process, all_processes, marker, with_descendants
+
+
+def end_leftovers(sessions_dir: Path, grace_s: float) -> int:
+    """End every process that belongs to a Session folder in ``sessions_dir``; the number of processes found.
+
+    Blocks until they are gone. Only one run may use ``sessions_dir``: agents of another would be ended too.
+    """
+    prefix = os.path.realpath(sessions_dir) + os.sep
+    ending = Ending(grace_s, time.monotonic())
+    found: set[int] = set()
+    while True:
+        table = all_processes()
+        members = _marked(table, prefix)
+        found |= members
+        now = time.monotonic()
+        if not members or ending.gave_up(now):
+            return len(found)
+        if number := ending.due(now):
+            send(number, {table[pid].group for pid in members})
+        _wait_gone(members, ending.pause_s(now))
+
+
+def _marked(table: dict[int, Process], prefix: str) -> set[int]:
+    """Marked processes, their whole process groups, and everything below; never we ourselves."""
+    marked = [pid for pid in table if (marker(pid) or "").startswith(prefix)]
+    groups = {table[pid].group for pid in marked}
+    roots = [process.pid for process in table.values() if process.group in groups]
+    return {pid for pid in with_descendants(table, roots) if table[pid].group != os.getpgrp()}
+
+
+def _wait_gone(pids: Iterable[int], timeout_s: float) -> None:
+    """Return when all have ended, or after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    waiting: set[int] = set()
+    try:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                waiting.add(descriptor := os.pidfd_open(pid))
+                poll.register(descriptor, select.POLLIN)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(left * 1000):
+                poll.unregister(descriptor)
+                waiting.discard(descriptor)
+                os.close(descriptor)
+    finally:
+        for descriptor in waiting:
+            os.close(descriptor)

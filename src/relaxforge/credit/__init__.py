@@ -1,0 +1,1 @@
+"""What a Session earned: rewards, group comparison and pass@k; pure, standard library only."""
