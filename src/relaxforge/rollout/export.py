@@ -17,6 +17,13 @@ def export(forest: SessionForest, output: AgentOutput, history: HistoryConfig) -
     """The Contexts that an output selects. Errors: ``AgentError`` (``export_mismatch``, ``bad_output``)."""
     if output.records is None:
         return (implicit_context(forest, history.agentic_implicit_export),)
+    if len(output.records) > 1:
+        names = ", ".join(repr(record.name) for record in output.records)
+        raise AgentError(
+            f"the output exports {len(output.records)} Contexts ({names}); a Session exports one, because one reward "
+            "does not say how much credit each Context should get",
+            FailureCategory.BAD_OUTPUT,
+        )
     return tuple(explicit_context(forest, record.name, as_request(record)) for record in output.records)
 
 

@@ -1,0 +1,106 @@
+"""The Reward stage: what each Session of a Group earned, the filter's word, and the credit that follows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxforge.core.errors import ConfigError, CreditError
+from relaxforge.core.messages import chat_message
+from relaxforge.core.sessions import Failure, FailureCategory
+from relaxforge.credit.config import CreditConfig
+from relaxforge.credit.functions import load_function
+from relaxforge.credit.group import group_advantages
+from relaxforge.credit.reward import RewardFunction, RewardInput, primary
+from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.scheduler import Verdict
+
+FILTER_FLAG = "--dynamic-sampling-filter-path"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What Reward says about a Group; ``reason`` is empty for accepted ones."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+class Scorer:
+    """Scores Groups. A reward function that raises makes a record of the Session, not a crash of the run."""
+
+    def __init__(self, config: CreditConfig, filter_path: str | None = None) -> None:
+        self._config = config
+        self._function = RewardFunction.load(config)
+        self._keeps: Callable[[Sequence[float]], Any] | None = (
+            load_function(filter_path, FILTER_FLAG) if filter_path else None
+        )
+
+    async def score(self, outcomes: Sequence[Outcome]) -> Score:
+        """Give every outcome its reward and advantage, or the Group its reason to go."""
+        await asyncio.gather(*(self._reward(outcome) for outcome in outcomes))
+        failed = next((outcome for outcome in outcomes if outcome.failure is not None), None)
+        if failed is not None and failed.failure is not None:
+            category = failed.failure.category
+            return Score("failed", f"group_dropped: {failed.session.session_id} {category}")
+        rewards = {outcome.session.session_id: outcome.reward or 0.0 for outcome in outcomes}
+        if outcomes[0].session.identity.mode == "eval":
+            return Score("accepted")
+        if self._keeps is not None and not self._filter(list(rewards.values())):
+            return Score("filtered", f"filtered: {FILTER_FLAG}")
+        advantages = group_advantages(rewards, self._config)
+        for outcome in outcomes:
+            outcome.advantage = advantages[outcome.session.session_id]
+        return Score("accepted")
+
+    async def _reward(self, outcome: Outcome) -> None:
+        started = time.monotonic()
+        try:
+            outcome.metadata, outcome.reward_detail = _written(outcome)
+            if outcome.reward_detail is None:
+                outcome.reward_detail = await self._computed(outcome)
+            outcome.reward = primary(outcome.reward_detail, self._config.key(outcome.session.identity.mode))
+        except CreditError as error:
+            outcome.fail(Failure(FailureCategory.VERIFIER_ERROR, str(error)))
+        outcome.durations["reward"] = time.monotonic() - started
+
+    async def _computed(self, outcome: Outcome) -> float | dict[str, Any]:
+        if self._function is None:
+            raise CreditError(
+                f"Session {outcome.session.session_id}: the output has no reward and there is no --custom-rm-path; "
+                'write {"reward": 1.0} to RELAX_OUTPUT_JSON, or name a reward function'
+            )
+        return await self._function(reward_input(outcome))
+
+    def _filter(self, rewards: list[float]) -> bool:
+        assert self._keeps is not None  # noqa: S101  (for the type checker: the caller looked)
+        try:
+            return bool(self._keeps(rewards))
+        except Exception as error:  # the user's function may raise anything
+            raise ConfigError(f"{FILTER_FLAG} raised {type(error).__name__}: {error}") from error
+
+
+def _written(outcome: Outcome) -> tuple[dict[str, Any], Any]:
+    """Metadata and reward as the agent wrote them, from the implicit object or the one explicit record."""
+    records = outcome.output.records
+    if records is None:
+        return outcome.output.metadata, outcome.output.reward
+    return records[0].metadata, records[0].reward
+
+
+def reward_input(outcome: Outcome) -> RewardInput:
+    """What a reward function sees of a Session."""
+    identity = outcome.session.identity
+    conversation = outcome.contexts[0].state.conversation()
+    return RewardInput(
+        session_id=identity.session_id,
+        mode=identity.mode,
+        task_messages=identity.task.messages,
+        task_metadata=identity.task.metadata,
+        label=identity.task.label,
+        messages=tuple(chat_message(message) for message in conversation),
+        metadata=outcome.metadata,
+    )
