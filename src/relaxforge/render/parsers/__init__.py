@@ -1,0 +1,1 @@
+"""Reasoning and tool calls inside sampled text: total functions, text is the fallback."""

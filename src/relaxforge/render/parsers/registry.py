@@ -1,0 +1,103 @@
+"""Parsers by name: ours under every name that servers know them by, or a function of the user's own.
+
+A function of one's own: a tool-call parser is ``(text, tools) -> (text, [(name, arguments), ...])`` with arguments as a
+mapping or as JSON text, a reasoning parser is ``(text, opened_by_prompt) -> (reasoning, text)``. What it raises, or
+returns wrongly, turns that answer into plain text with the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from relaxforge.core.errors import ConfigError
+from relaxforge.core.messages import Tool, canonical_json
+from relaxforge.render.parsers.hermes import Reading, hermes
+from relaxforge.render.parsers.think import think
+from relaxforge.render.tokens import whole_characters
+
+ToolCallParser = Callable[[str, tuple[Tool, ...]], Reading]
+ReasoningParser = Callable[[str, bool], tuple[str, str]]
+
+TOOL_CALL_PARSERS: dict[str, ToolCallParser] = dict.fromkeys(("qwen", "hermes", "qwen25", "qwen2_5", "qwen3"), hermes)
+"""``hermes`` is vLLM's name, ``qwen`` and ``qwen25`` are SGLang's."""
+
+REASONING_PARSERS: dict[str, ReasoningParser] = dict.fromkeys(
+    ("think", "qwen3", "qwen3_thinking", "deepseek_r1", "deepseek_v3", "glm45"), think
+)
+"""Names of vLLM and SGLang for families that put reasoning between ``<think>`` and ``</think>``."""
+
+
+def tool_call_parser(name: str | None) -> ToolCallParser | None:
+    """The parser called ``name``; ``None`` for ``None`` and ``none``. Errors: ``ConfigError``."""
+    found = _find(name, TOOL_CALL_PARSERS, "--agentic-tool-call-parser")
+    return found if found is None or found in TOOL_CALL_PARSERS.values() else _own_tool_call_parser(found)
+
+
+def reasoning_parser(name: str | None) -> ReasoningParser | None:
+    """The parser called ``name``; ``None`` for ``None`` and ``none``. Errors: ``ConfigError``."""
+    found = _find(name, REASONING_PARSERS, "--agentic-reasoning-parser")
+    return found if found is None or found in REASONING_PARSERS.values() else _own_reasoning_parser(found)
+
+
+def _find(name: str | None, known: Mapping[str, Callable[..., Any]], flag: str) -> Callable[..., Any] | None:
+    if name is None or name == "none":
+        return None
+    plain = name.lower().replace("-", "_").replace(".", "_")
+    if plain in known:
+        return known[plain]
+    if ":" in name or "." in name:
+        return _load(name, flag)
+    names = [*known, "none"]
+    nearest = difflib.get_close_matches(plain, names, n=1, cutoff=0.0)[0]
+    raise ConfigError(
+        f"{flag} {name!r} is unknown; known: {', '.join(names)}, or a Python path pkg.mod:func. Nearest: {nearest}"
+    )
+
+
+def _load(path: str, flag: str) -> Callable[..., Any]:
+    module, _, function = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{flag} {path!r} cannot be imported: {error}") from None
+    if not callable(found):
+        raise ConfigError(f"{flag} {path!r} is not a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _own_tool_call_parser(function: Callable[..., Any]) -> ToolCallParser:
+    def read(text: str, tools: tuple[Tool, ...]) -> Reading:
+        rest, calls = function(text, tools)
+        return Reading(_text(rest), tuple((_text(name), _arguments(value)) for name, value in calls))
+
+    return read
+
+
+def _own_reasoning_parser(function: Callable[..., Any]) -> ReasoningParser:
+    def read(text: str, opened: bool) -> tuple[str, str]:
+        reasoning, answer = function(text, opened)
+        return _text(reasoning), _text(answer)
+
+    return read
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return whole_characters(value)
+
+
+def _arguments(value: object) -> str:
+    """Arguments as ``ToolCall`` keeps them: canonical JSON of an object, any other text as it is."""
+    if isinstance(value, Mapping):
+        return whole_characters(canonical_json(value))
+    text = _text(value)
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return whole_characters(canonical_json(parsed)) if isinstance(parsed, dict) else text
