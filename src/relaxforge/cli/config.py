@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
-import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -17,8 +13,8 @@ import tomli_w
 import tyro
 
 from relaxforge.agents.config import AgentConfig
-from relaxforge.cli.run_file import read_run_file, unknown
-from relaxforge.core.errors import ConfigError
+from relaxforge.cli.flags import parse_flags
+from relaxforge.cli.run_file import read_run_file
 from relaxforge.credit.config import CreditConfig
 from relaxforge.engine.config import EngineConfig
 from relaxforge.forest.config import HistoryConfig
@@ -32,7 +28,6 @@ from relaxforge.train.config import TrainConfig
 
 T = TypeVar("T")
 
-HELP_WIDTH = 100
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
@@ -57,7 +52,7 @@ class Config:
 
 
 ROOMS: dict[str, type[Any]] = {
-    name: kind for name, kind in get_type_hints(Config).items() if dataclasses.is_dataclass(kind)
+    k: v for k, v in get_type_hints(Config).items() if k not in ("use_agentic_rollout", "run_file")
 }
 """The configuration class of each part, in the order of the help."""
 
@@ -73,8 +68,8 @@ def load_config(command: str, argv: Sequence[str]) -> Config:
 
     The run file is the first argument, unless that is a flag. Errors: ``ConfigError``. ``--help`` prints and exits.
     """
-    rest = list(argv)
-    run_file = Path(rest.pop(0)) if rest and not rest[0].startswith("-") else None
+    words = list(argv)
+    run_file = Path(words.pop(0)) if words and not words[0].startswith("-") else None
     values = read_run_file(run_file, settings()) if run_file else {}
     parts = {name: _unchecked(kind, values) for name, kind in ROOMS.items()}
     default = Config(
@@ -82,39 +77,17 @@ def load_config(command: str, argv: Sequence[str]) -> Config:
         use_agentic_rollout=values.get("use_agentic_rollout", True),
         run_file=str(run_file.resolve()) if run_file else None,
     )
-    return parse_flags(Config, rest, prog=f"relaxforge {command} [RUN.toml]", default=default)
-
-
-def parse_flags(kind: type[T], argv: Sequence[str], *, prog: str, default: T | None = None) -> T:
-    """A dataclass from flags. Errors: ``ConfigError`` in one line. ``--help`` prints and exits."""
-    known = {f"--{name.replace('_', '-')}" for name in _flag_names(kind)}
-    for word in argv:
-        if word == "--help" or word.split("=")[0].replace("--no-", "--", 1) in known or not word.startswith("--"):
-            continue
-        raise unknown(word.split("=")[0], known, "command line")
-    asks_help = any(word in ("-h", "--help") for word in argv)
-    errors = io.StringIO()
-    try:
-        with _columns(HELP_WIDTH if asks_help else 10_000), contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                kind, prog=prog, args=list(argv), config=(tyro.conf.OmitArgPrefixes,),
-                **({} if default is None else {"default": default}),
-            )  # fmt: skip
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise ConfigError(_unboxed(errors.getvalue())) from None
+    return parse_flags(Config, words, prog=f"relaxforge {command} [RUN.toml]", default=default)
 
 
 def dump_config(config: Config) -> str:
-    """The resolved configuration as a run file; values of secret-looking names are redacted."""
-    blocks = [f"# {name}\n{_toml_of(getattr(config, name))}" for name in ROOMS]
-    return "\n".join(blocks)
+    """The resolved configuration as a run file that gives it again, but for redacted values."""
+    return "\n".join(f"# {name}\n{tomli_w.dumps(_written(getattr(config, name)))}" for name in ROOMS)
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """Every setting that has a value, by key, redacted."""
-    return {key: value for name in ROOMS for key, value in _redacted(getattr(config, name)).items()}
+    """The resolved configuration by key, redacted, for trackers of metrics."""
+    return {key: value for name in ROOMS for key, value in _written(getattr(config, name)).items()}
 
 
 def _unchecked(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -131,48 +104,17 @@ def _default(spec: dataclasses.Field[Any]) -> Any:
     return tyro.MISSING if spec.default_factory is dataclasses.MISSING else spec.default_factory()
 
 
-def _flag_names(kind: type[Any]) -> list[str]:
-    hints = get_type_hints(kind)
-    parts = [hint for hint in hints.values() if dataclasses.is_dataclass(hint)]
-    return [name for part in (kind, *parts) for name in get_type_hints(part)]
-
-
-@contextlib.contextmanager
-def _columns(width: int) -> Iterator[None]:
-    """Let tyro lay out its text for ``width`` columns, or for a narrower terminal when it prints help."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(width if width > HELP_WIDTH else min(width, shutil.get_terminal_size().columns))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
-
-
-def _unboxed(text: str) -> str:
-    """tyro's message without the frame it draws, up to the rule that sets off its hints."""
-    lines = [line.strip("│ ") for line in text.splitlines() if line.startswith("│")]
-    message = [line for line in lines[: next((i for i, line in enumerate(lines) if set(line) == {"─"}), len(lines))]]
-    return " ".join(filter(None, message)) or text.strip()
-
-
-def _toml_of(part: Any) -> str:
-    return tomli_w.dumps(_redacted(part))
-
-
-def _redacted(part: Any) -> dict[str, Any]:
+def _written(part: Any) -> dict[str, Any]:
+    """The values of one part as TOML can say them: None as a word where it is not the default anyway."""
     values = {spec.name: getattr(part, spec.name) for spec in dataclasses.fields(part)}
-    return {key: _without_secrets(key, value) for key, value in values.items() if value is not None}
+    unset = {spec.name for spec in dataclasses.fields(part) if values[spec.name] is None and _default(spec) is None}
+    return {key: "None" if value is None else _redacted(value) for key, value in values.items() if key not in unset}
 
 
-def _without_secrets(key: str, value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_hide_pair(item) if isinstance(item, str) else item for item in value]
-    return value
+def _redacted(value: Any) -> Any:
+    return [_without_secret(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _hide_pair(item: str) -> str:
-    name, equals, _ = item.partition("=")
+def _without_secret(item: Any) -> Any:
+    name, equals, _ = item.partition("=") if isinstance(item, str) else ("", "", "")
     return f"{name}=<redacted>" if equals and _SECRET.search(name) else item

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from relaxforge.cli.config import parse_flags
+from relaxforge.cli.flags import parse_flags
 from relaxforge.core.errors import ConfigError
 
 FILES = ("run.toml", "agent.py", "tasks.jsonl", "heldout.jsonl", "replies.jsonl")
@@ -34,7 +35,7 @@ def init(argv: Sequence[str]) -> int:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
-    run_file = folder / "run.toml"
+    run_file = shlex.quote(str(folder / "run.toml"))
     sys.stdout.write(
         f"wrote {', '.join(FILES)} to {folder}\n"
         f"check:  relaxforge doctor {run_file}\n"

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relaxforge.cli.config import parse_flags
 from relaxforge.cli.conversation import print_conversation, visible
 from relaxforge.cli.dump import SessionRow, find_session, sessions
+from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.token_text import token_texts
 
 STATUS_STYLE = {"completed": "green", "truncated": "yellow", "failed": "red", "dropped": "dim", "filtered": "dim"}
+TITLES = ("session", "step", "status", "reward", "turns", "sampled", "trained", "seconds")
 SCREEN = 40
 """Sessions listed where the height of the screen is unknown."""
 
@@ -49,14 +50,15 @@ def show(argv: Sequence[str]) -> int:
 def _print_list(rows: Sequence[SessionRow], console: Console, *, everything: bool) -> None:
     fit = max(5, console.height - 8) if console.is_terminal else SCREEN
     shown = rows if everything else rows[-fit:]
+    cells = [_cells(row) for row in shown]
     table = Table(box=None, pad_edge=False)
-    for title in ("session", "step", "status"):
-        table.add_column(title, no_wrap=True)
-    for title in ("reward", "turns", "sampled", "trained", "seconds"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in shown:
-        table.add_row(*_cells(row))
+    for place, title in enumerate(TITLES):
+        widest = max((len(row[place]) for row in cells), default=0)
+        # The reason is the only column that may be cut to fit the screen.
+        table.add_column(title, no_wrap=True, min_width=widest, justify="left" if place < 3 else "right")
+    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*row)
     if len(shown) < len(rows):
         console.print(f"... {len(rows) - len(shown)} earlier Sessions; --all lists them")
     console.print(table)

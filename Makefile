@@ -1,0 +1,41 @@
+# Everything runs in .venv, which the first target that needs it creates. Versions are those of constraints.txt.
+PYTHON ?= python3
+SEED ?= 42
+
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check bench format clean
+
+demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
+	$(BIN)/relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
+
+test: .venv/dev  ## the whole default suite
+	$(BIN)/pytest
+
+check: .venv/dev  ## style, types and architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/dev  ## one script per claim; prints ratios, writes bench/results
+	@set -e; for script in $(sort $(wildcard bench/bench_*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/train: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[train]'
+	@touch $@
+
+.venv/dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ .venv/train
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,145 @@
+"""``relaxforge doctor``: what would go wrong, found without starting an agent, an engine or a trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from relaxforge.agents.check import check_command
+from relaxforge.agents.environment import withheld
+from relaxforge.cli.config import Config, load_config
+from relaxforge.core.errors import RelaxForgeError
+from relaxforge.credit.functions import load_function
+from relaxforge.engine.scripted import read_rules
+from relaxforge.models.resolve import resolve
+from relaxforge.render.renderer import Renderer
+from relaxforge.tasks.dataset import open_held_out, open_training
+
+Level = Literal["ok", "note", "warning", "problem"]
+STYLES: dict[Level, str] = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that doctor has to say. Only a problem keeps a run from starting."""
+
+    level: Level
+    text: str
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """Print every finding; 0 when a run could start, 2 when not. Errors: ``ConfigError``."""
+    config, console = load_config("doctor", argv), Console(highlight=False)
+    problems = 0
+    for title, section in SECTIONS.items():
+        console.print(Text(title, "bold"))
+        for finding in _examined(section, config):
+            problems += finding.level == "problem"
+            console.print(Text.assemble((f"  {finding.level:<8}", STYLES[finding.level]), finding.text))
+    console.print(f"{problems} problem{'' if problems == 1 else 's'}" if problems else "ready to run", style="bold")
+    return 2 if problems else 0
+
+
+def _examined(section: Callable[[Config], Iterator[Finding]], config: Config) -> Iterator[Finding]:
+    try:
+        yield from section(config)
+    except RelaxForgeError as error:
+        yield Finding("problem", str(error))
+
+
+def configuration(config: Config) -> Iterator[Finding]:
+    """Settings that are sound one by one and odd together."""
+    rollout, run = config.rollout, config.run
+    yield Finding("ok", f"run file {config.run_file}" if config.run_file else "no run file, flags and defaults only")
+    if rollout.rollout_top_p < 1 or rollout.rollout_top_k > 0:
+        yield Finding(
+            "warning",
+            "--rollout-top-p below 1 or --rollout-top-k above 0: tokens are sampled from fewer candidates than "
+            "the trainer's logprobs assume",
+        )
+    if rollout.n_samples_per_prompt == 1 and not config.credit.disable_rewards_normalization:
+        yield Finding(
+            "warning", "--n-samples-per-prompt 1: a Group of one has nothing to compare, so nothing is learned"
+        )
+    if rollout.started_groups > rollout.rollout_batch_size:
+        yield Finding(
+            "warning", "--over-sampling-batch-size: work beyond --rollout-batch-size is thrown away each step"
+        )
+    if run.eval_interval is not None and not config.data.eval_prompt_data:
+        yield Finding("warning", "--eval-interval without --eval-prompt-data: nothing is evaluated")
+    if config.data.eval_prompt_data and run.eval_interval is None:
+        yield Finding("warning", "--eval-prompt-data without --eval-interval: nothing is evaluated")
+
+
+def data(config: Config) -> Iterator[Finding]:
+    """Whether every row of every dataset can become a Session."""
+    training = open_training(config.data)
+    yield Finding("ok", f"{training.path}: {len(training)} Tasks")
+    if len(training) < config.rollout.rollout_batch_size:
+        yield Finding("note", f"a step of {config.rollout.rollout_batch_size} Groups passes the dataset more than once")
+    for name, dataset in open_held_out(config.data).items():
+        yield Finding("ok", f"{name}: {dataset.path}: {len(dataset)} held-out Tasks")
+
+
+def agent(config: Config) -> Iterator[Finding]:
+    """Whether the command can start, and what it will not see."""
+    check_command(config.agents, os.environ)
+    yield Finding("ok", f"{config.agents.agent_command!r} in {config.agents.agent_cwd}")
+    if names := withheld(config.agents, os.environ):
+        yield Finding("note", f"agents do not see: {', '.join(names)} (--agent-env NAME passes one on)")
+
+
+def reward(config: Config) -> Iterator[Finding]:
+    """Where the reward comes from."""
+    path = config.credit.custom_rm_path
+    if path is None:
+        yield Finding("ok", "the agent writes its reward")
+        return
+    load_function(path, "--custom-rm-path")
+    yield Finding("ok", f"{path} gives it where the agent does not")
+
+
+def template(config: Config) -> Iterator[Finding]:
+    """What the chat template does and refuses; the first lines are what agents notice."""
+    folder = resolve(config.run.model, weights=False)
+    renderer = Renderer.load(folder.path, config.render)
+    yield Finding("ok", f"{folder.name}: {folder.path}")
+    for name, value in renderer.properties.described():
+        yield Finding("note", f"{name.replace('_', ' ')}: {value}")
+
+
+def engine(config: Config) -> Iterator[Finding]:
+    """Whether the engine has what it needs."""
+    if config.engine.engine == "scripted":
+        rules = read_rules(config.engine.scripted_replies)
+        yield Finding("ok", f"scripted, {len(rules)} rules from {config.engine.scripted_replies}")
+    else:
+        yield Finding("ok", config.engine.engine)
+
+
+def capacity(config: Config) -> Iterator[Finding]:
+    """Sessions that are alive at once: what an external agent platform must have room for."""
+    rollout, held_out = config.rollout, config.data.eval_datasets
+    train, size = rollout.resident_sessions, rollout.n_samples_per_prompt
+    yield Finding("note", f"T = {rollout.resident_groups} Groups x {size} = {train} training Sessions at once")
+    group, groups = rollout.n_samples_per_eval_prompt, rollout.resident_eval_groups
+    for name, _ in held_out:
+        yield Finding("note", f"E_{name} = {groups} Groups x {group} = {groups * group} evaluation Sessions at once")
+    peak = groups * group if held_out else 0
+    yield Finding("ok", f"external_slots >= max(T, E_peak) = {max(train, peak)}; fewer can block the first requests")
+
+
+SECTIONS: dict[str, Callable[[Config], Iterator[Finding]]] = {
+    "configuration": configuration,
+    "data": data,
+    "agent": agent,
+    "reward": reward,
+    "chat template": template,
+    "engine": engine,
+    "capacity": capacity,
+}
