@@ -44,7 +44,7 @@ class ModelApi:
         self._handler = handler
         self._max_body_bytes = max_body_bytes
         self._model_list = _model_list(models)
-        self._routes = {
+        self._routes: dict[str | None, Route] = {
             "": Route(READING, self._health),
             "/health": Route(READING, self._health),
             "/models": Route(READING, self._models),
@@ -128,12 +128,12 @@ async def _refuse(exchange: Exchange, route: Route, error: RequestError) -> None
     await exchange.answer(error.status, route.error(error), *headers)
 
 
-def _resource(path: str) -> str:
-    """The path below the base, without ``/v1`` and trailing slashes; the full path when it lies elsewhere."""
+def _resource(path: str) -> str | None:
+    """The path below the base, without ``/v1`` and trailing slashes; ``None`` when it lies elsewhere."""
     if path != BASE and not path.startswith(BASE + "/"):
-        return path or "/"
+        return None
     below = path[len(BASE) :].rstrip("/")
-    return below[3:] if below == "/v1" or below.startswith("/v1/") else below
+    return below.removeprefix("/v1") if below == "/v1" or below.startswith("/v1/") else below
 
 
 def _credential(headers: Headers) -> str | None:

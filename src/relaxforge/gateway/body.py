@@ -31,7 +31,7 @@ class Body:
         try:
             if not body.isascii():
                 body.decode()
-            return cls(_OBJECT.decode(strict_json.replace_lone_surrogates(body)))
+            return cls(_scan(body))
         except UnicodeDecodeError as error:
             raise RequestError(f"the body is not valid UTF-8 (byte {error.start})") from None
         except RecursionError:
@@ -97,6 +97,17 @@ class Body:
         """Identity of the whole body; ``keys`` stands for the field ``history``, whose elements are hashed already."""
         parts = [part for name, raw in self.raw.items() if name != history for part in (name.encode(), raw)]
         return digest(keys, *parts)
+
+
+def _scan(body: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an object. Lone surrogates are the one thing that a strict scan refuses and we do not."""
+    try:
+        return _OBJECT.decode(body)
+    except msgspec.DecodeError:
+        repaired = strict_json.replace_lone_surrogates(body)
+        if repaired == body:
+            raise
+        return _OBJECT.decode(repaired)
 
 
 def parse_value(raw: bytes, where: str) -> Any:
