@@ -59,7 +59,7 @@ class SessionIdentity:
 class Session:
     """Serves one agent's model requests, holds them until the Group's lease, records every token.
 
-    ``known`` and ``known_tools`` belong to the gateway: canonical forms of raw bytes seen before.
+    ``known``, ``known_tools`` and ``known_fields`` are the gateway's memory, see ``core.ports.SessionDoor``.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Session:
         self.limits = limits
         self.known: dict[bytes, Message] = {}
         self.known_tools: dict[bytes, tuple[Tool, ...]] = {}
+        self.known_fields: set[str] = set()
         self.forest = SessionForest(strict=strict_history)
         self.clock = ActiveClock(limits.active_s)
         self.first_request = asyncio.Event()
