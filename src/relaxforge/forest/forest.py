@@ -39,7 +39,7 @@ class SessionForest:
 
     def __init__(self, *, strict: bool = False) -> None:
         self.states: list[State] = []
-        self._strict = strict
+        self.strict = strict
         self._named: dict[bytes, list[State]] = {}
         self._lenient: dict[bytes, list[State]] = {}
         self._memory = ChainMemory()
@@ -63,11 +63,11 @@ class SessionForest:
         chain = self._memory.chain(start, request.messages)
         parent, split, tied = self._longest(chain, request.messages, self._named)
         leniency: dict[str, int] = {}
-        if not self._strict and _has_answer(request.messages, split):
+        if not self.strict and _has_answer(request.messages, split):
             loose = [start, *extend(start, (message.lenient for message in request.messages))]
-            candidate, reach, _ = self._longest(loose, request.messages, self._lenient)
+            candidate, reach, choice = self._longest(loose, request.messages, self._lenient)
             if candidate is not None and reach > split:
-                parent, split = candidate, reach
+                parent, split, tied = candidate, reach, choice
                 leniency = dict(leniencies(candidate.conversation(), request.messages[:reach]))
         if tied:
             leniency["tied_siblings"] = 1
@@ -113,7 +113,7 @@ class SessionForest:
         start = digest(b"root", request.seed_digest)
         chain = [start, *extend(start, (message.exact for message in request.messages))]
         state, reach = self._reach(chain, self._named)
-        if reach < len(request.messages) and not self._strict:
+        if reach < len(request.messages) and not self.strict:
             loose = [start, *extend(start, (message.lenient for message in request.messages))]
             candidate, lenient_reach = self._reach(loose, self._lenient)
             if lenient_reach > reach:
@@ -122,8 +122,8 @@ class SessionForest:
 
     def _reach(self, chain: Sequence[bytes], index: Mapping[bytes, list[State]]) -> tuple[State | None, int]:
         for count in range(len(chain) - 1, -1, -1):
-            if states := index.get(chain[count]):
-                return _latest(states), count
+            if states := [s for s in index.get(chain[count], ()) if s.messages or s.kind is Kind.ROOT]:
+                return max(states, key=lambda state: (state.is_response, state.delivered, state.index)), count
         return None, 0
 
     def _longest(
@@ -154,9 +154,9 @@ class SessionForest:
 
     def _observe(self, parent: State, pending: PendingTurn, observation: Observation) -> State:
         """The observation of two parallel requests with the same history is one State."""
-        for child in parent.children:
-            if child.digest == pending.names[0] and child.tokens == observation.ids:
-                return child
+        for known in self._named.get(pending.names[0], ()):
+            if known.parent is parent and known.kind is Kind.OBSERVATION and known.tokens == observation.ids:
+                return known
         messages = pending.request.messages[pending.split :]
         lenient = extend(parent.lenient, (message.lenient for message in messages))
         observed = State(

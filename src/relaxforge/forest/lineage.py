@@ -86,7 +86,7 @@ def account(forest: SessionForest, exported: Sequence[Context], reason: str | No
     for answer in forest.responses:
         if answer in uses:
             trained += len(answer.tokens)
-        elif reached_agent(answer):
+        elif answer.reached_agent:
             masked += len(answer.tokens)
         else:
             undelivered += len(answer.tokens)
@@ -97,8 +97,3 @@ def account(forest: SessionForest, exported: Sequence[Context], reason: str | No
         undelivered=undelivered,
         repeats=sum(len(state.tokens) * (count - 1) for state, count in uses.items()),
     )
-
-
-def reached_agent(answer: State) -> bool:
-    """Whether the agent read this answer: it was written completely, or a later request continues it."""
-    return bool(answer.delivered) or bool(answer.children)

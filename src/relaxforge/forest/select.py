@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from relaxforge.core.errors import AgentError
-from relaxforge.core.messages import ModelRequest, chat_message
+from relaxforge.core.messages import Message, ModelRequest
 from relaxforge.core.sessions import FailureCategory
-from relaxforge.forest.drift import first_difference
+from relaxforge.forest.drift import difference, shared_prefix
 from relaxforge.forest.forest import SessionForest
 from relaxforge.forest.state import Kind, State
 
@@ -36,7 +37,7 @@ def implicit_context(forest: SessionForest, policy: Literal["linear", "main"]) -
     if not live:
         raise AgentError("no committed answer was delivered to the agent, so nothing can be exported",
                          FailureCategory.EXPORT_MISMATCH)  # fmt: skip
-    leaves = [state for state in live if state.is_response and not _live_below(state, live)]
+    leaves = [state for state in forest.responses if state in live and not _live_below(state, live)]
     if policy == "main":
         first = min(leaves, key=lambda state: (state.lineage()[0].index, -state.delivered))
         return Context(None, first)
@@ -49,7 +50,7 @@ def _live(forest: SessionForest) -> set[State]:
     """States on the way to an answer that reached the agent."""
     live: set[State] = set()
     for answer in forest.responses:
-        if answer.delivered:
+        if answer.reached_agent:
             live.update(answer.lineage())
     return live
 
@@ -72,7 +73,7 @@ def explicit_context(forest: SessionForest, name: str, record: ModelRequest) -> 
     """The State that a record names. Errors: ``AgentError`` ``export_mismatch`` naming the nearest State."""
     state, reach = forest.find(record)
     if state is None or reach < len(record.messages):
-        raise AgentError(_mismatch(name, record, state, reach), FailureCategory.EXPORT_MISMATCH)
+        raise AgentError(_mismatch(name, record, state, reach, forest.strict), FailureCategory.EXPORT_MISMATCH)
     answer = _last_answer(state)
     if answer is None:
         raise AgentError(
@@ -86,25 +87,48 @@ def _last_answer(state: State) -> State | None:
     return next((step for step in reversed(state.lineage()) if step.is_response), None)
 
 
-def _mismatch(name: str, record: ModelRequest, nearest: State | None, reach: int) -> str:
-    start = f"record {name!r} matches no committed State: message {reach} of {len(record.messages)} differs"
+def _mismatch(name: str, record: ModelRequest, nearest: State | None, reach: int, strict: bool) -> str:
+    start = f"record {name!r} matches no committed State"
     if nearest is None:
-        return start + "; no Turn used these tools and chat_template_kwargs. Export them exactly as they were sent"
-    wanted = record.messages[reach]
-    committed = [
-        message
-        for child in nearest.children
-        for step in ([child] if child.messages else child.children)
-        for message in step.messages[:1]
-    ]
-    where = f"; the nearest State is {nearest.name} ({nearest.depth} messages)"
+        return f"{start}: no Turn used these tools and chat_template_kwargs. Export them exactly as they were sent"
+    known = f"the nearest State is {nearest.name} ({nearest.depth} messages)"
     if nearest.kind is Kind.ROOT:
-        where = "; no committed conversation begins like this"
-    if not committed:
-        return f"{start}{where}, and no Turn continued it"
-    best = next((m for m in committed if m.role == wanted.role), committed[0])
-    if best.role != wanted.role:
-        return f"{start}{where}; there the role is {best.role}, the record has {wanted.role}"
-    if best.text != wanted.text:
-        return f"{start}{where}; {first_difference(best.text, wanted.text)}"
-    return f"{start}{where}; committed {chat_message(best)}, the record has {chat_message(wanted)}"
+        known = "no committed conversation begins like this"
+    rest = record.messages[reach:]
+    likest = max((_Likeness(run, rest, strict) for run in _continuations(nearest)), key=_Likeness.order, default=None)
+    if likest is None:
+        return f"{start}: {known}, and no Turn continued it with message {reach} of {len(record.messages)}"
+    place = reach + likest.equal
+    if place == len(record.messages):
+        return f"{start}: it ends in the middle of what one request added; {known}. Export the messages behind, too"
+    return f"{start}: message {place} of {len(record.messages)} differs; {known}; {likest.difference()}"
+
+
+def _continuations(state: State) -> Iterator[tuple[Message, ...]]:
+    """The messages that some Turn put behind ``state``, one run of them per child."""
+    for child in state.children:
+        if child.messages:
+            yield child.messages
+        else:  # A Turn that added no message: its answers stand directly behind.
+            yield from (answer.messages for answer in child.children)
+
+
+class _Likeness:
+    """How far a record goes along with one committed run of messages."""
+
+    def __init__(self, run: Sequence[Message], record: Sequence[Message], strict: bool) -> None:
+        self._pairs = list(zip(run, record, strict=False))
+        same = (
+            ours.exact == theirs.exact if strict else ours.lenient == theirs.lenient for ours, theirs in self._pairs
+        )
+        self.equal = sum(1 for _ in takewhile(bool, same))
+
+    def order(self) -> tuple[int, bool, int]:
+        """More equal messages are liker, then the same role, then a longer common beginning."""
+        if self.equal == len(self._pairs):
+            return self.equal, True, 0
+        ours, theirs = self._pairs[self.equal]
+        return self.equal, ours.role == theirs.role, shared_prefix(ours.text, theirs.text)
+
+    def difference(self) -> str:
+        return difference(*self._pairs[self.equal])

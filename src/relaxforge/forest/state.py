@@ -55,6 +55,11 @@ class State:
     def is_response(self) -> bool:
         return self.kind is Kind.RESPONSE
 
+    @property
+    def reached_agent(self) -> bool:
+        """Whether the agent read this answer: it was written completely, or a later request continues it."""
+        return bool(self.delivered or self.children)
+
     def lineage(self) -> list[State]:
         """The States from the root to here, root left out."""
         path = list(self._upwards())
