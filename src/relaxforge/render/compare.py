@@ -35,7 +35,7 @@ def differences(
     now = window.whole(request, kwargs, {})
     found["history_rewritten"] = int(not now.startswith(asked))
     if not found["history_rewritten"]:
-        continued = tokenizer.decode(served) + tokenizer.decode(added)
-        found["answer_rewritten"] = int(now[len(asked) :] != continued)
+        continued = tokenizer.decode([*tokenizer.encode(asked), *served, *added])
+        found["answer_rewritten"] = int(continued != tokenizer.decode(tokenizer.encode(now)))
     found["answer_retokenised"] = int(tokenizer.encode(tokenizer.decode(served)) != list(served))
     return {cause: count for cause, count in found.items() if count}

@@ -46,6 +46,9 @@ def _adapted(message: ChatDict, properties: TemplateProperties, notes: Notes) ->
         nothing = None if message["content"] is None else ""
         for call in calls[1:]:
             yield {"role": "assistant", "content": nothing, "tool_calls": [call]}
+    elif message["role"] == "assistant" and not (calls or message["content"] or properties.empty_answer):
+        note(notes, "empty_answer_padded")
+        yield {**message, "content": " "}
     else:
         yield message
 

@@ -139,6 +139,7 @@ class _Probe:
             repeats_user=self.adds([USER2, USER]) and self.shows([USER, USER2], USER.text, USER2.text),
             repeats_assistant=self.adds([ANSWER, USER2]) and self.shows([USER, ANSWER, ANSWER2, USER2], ANSWER2.text),
             assistant_first=self.shows([ANSWER, USER], ANSWER.text, USER.text),
+            empty_answer=self.shows([USER, replace(ANSWER, content=""), USER2], USER2.text),
             user_after_tool=self.shows([USER, call, RESULT, USER2], RESULT.text, USER2.text),
         )
 

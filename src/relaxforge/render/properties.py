@@ -48,6 +48,8 @@ class TemplateProperties:
     """Takes an assistant message after an assistant message."""
     assistant_first: bool = True
     """Takes a conversation that begins with an assistant message."""
+    empty_answer: bool = True
+    """Takes an assistant message without any content."""
     user_after_tool: bool = True
     """Takes a user message right after a tool result."""
 
