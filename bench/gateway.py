@@ -1,0 +1,103 @@
+"""Gateway overhead against the length of the history: one growing session, 400 characters a message.
+
+Every server gets the same conversation at the same time (sessions take turns), so the ratios hold on a busy machine
+too. ``direct`` is the call without any gateway. A peer is measured when it is named with the Python of its own virtual
+environment: ``--peer agentcore=/path/to/python``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+from gateway_parts import Connection, Server, running, save, table, text_source
+
+CHARACTERS = 400
+TURNS = (10, 50, 100, 200, 400)
+WINDOW = 10
+"""A figure at turn n is over the turns n-9 to n of every session."""
+
+
+def one_session(server: Server, number: int, turns: int) -> list[tuple[float, float]]:
+    """(wall ms, server CPU ms) of each turn of one growing conversation."""
+    connection = Connection(*server.endpoint(number))
+    text = text_source(CHARACTERS * turns * 2)[number * CHARACTERS :]
+    messages: list[Any] = []
+    figures = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": text[turn * CHARACTERS : (turn + 1) * CHARACTERS]})
+        body = msgspec.json.encode({"model": "m", "messages": messages})
+        cpu, start = server.cpu_ms(), time.perf_counter()
+        answer = connection.post(body)
+        wall = (time.perf_counter() - start) * 1e3
+        figures.append((wall, server.cpu_ms() - cpu))
+        said = msgspec.json.decode(answer)["choices"][0]["message"]["content"]
+        messages.append({"role": "assistant", "content": said})
+    connection.close()
+    return figures
+
+
+def measure(servers: list[Server], sessions: int, turns: int) -> dict[str, dict[int, dict[str, float]]]:
+    """Per server and turn: p50 of wall and mean of CPU, both in ms."""
+    taken: dict[str, list[list[tuple[float, float]]]] = {server.name: [] for server in servers}
+    for number in range(sessions + 1):
+        for server in servers:
+            figures = one_session(server, number, turns if number else min(turns, 50))
+            if number:  # The first, short one warms up.
+                taken[server.name].append(figures)
+    return {name: {turn: _at(runs, turn) for turn in TURNS if turn <= turns} for name, runs in taken.items()}
+
+
+def _at(runs: list[list[tuple[float, float]]], turn: int) -> dict[str, float]:
+    window = [figure for run in runs for figure in run[max(0, turn - WINDOW) : turn]]
+    return {
+        "wall_p50_ms": statistics.median(wall for wall, _ in window),
+        "cpu_ms": statistics.fmean(cpu for _, cpu in window),
+    }
+
+
+def report(figures: dict[str, dict[int, dict[str, float]]]) -> str:
+    rows = []
+    for turn, direct in figures["direct"].items():
+        for name, at in figures.items():
+            over = at[turn]["wall_p50_ms"] - direct["wall_p50_ms"]
+            rows.append(
+                [turn, 2 * turn - 1, name, at[turn]["wall_p50_ms"], over, at[turn]["cpu_ms"],
+                 at[turn]["wall_p50_ms"] / direct["wall_p50_ms"]]
+            )  # fmt: skip
+    return table(["turn", "messages", "server", "p50 ms", "minus direct", "cpu ms", "/ direct"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sessions", type=int, default=3, help="measured sessions per server")
+    parser.add_argument("--turns", type=int, default=400, help="turns per session")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="agentcore, rllm, verifiers")
+    options = parser.parse_args()
+    count = str(options.sessions + 1)
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(running("direct", "mock_upstream.py")),
+            stack.enter_context(running("gateway alone", "serve_scripted.py", "--alone", "--sessions", count)),
+            stack.enter_context(running("relaxforge", "serve_scripted.py", "--sessions", count)),
+        ]
+        if options.peer:
+            upstream = stack.enter_context(running("upstream", "mock_upstream.py", "--token-ids"))
+        for name, _, python in (peer.partition("=") for peer in options.peer):
+            arguments = ["--upstream", upstream.url, "--sessions", count]
+            servers.append(
+                stack.enter_context(running(name, f"peers/{name}.py", *arguments, python=python, keys=int(count)))
+            )
+        figures = measure(servers, options.sessions, options.turns)
+        resident = {server.name: round(server.resident_mib(), 1) for server in servers}
+    print(report(figures))
+    print("resident MiB at the end:", resident)
+    print(save("gateway", {"figures": figures, "resident_mib": resident}))
+
+
+if __name__ == "__main__":
+    main()

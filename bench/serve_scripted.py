@@ -1,0 +1,76 @@
+"""Our model API in a process of its own: with the scripted engine behind it, or ``--alone``.
+
+``--alone`` answers every request from memory, so what is measured is HTTP and canonicalisation. Prints one JSON line
+with address, process id and one credential per Session, then serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from itertools import count
+from typing import TYPE_CHECKING
+
+import uvloop
+from mock_upstream import ANSWER
+
+from relaxforge.core.ids import Credential
+from relaxforge.core.messages import Message
+from relaxforge.core.turns import ModelTurn, Usage
+from relaxforge.gateway.config import GatewayConfig
+from relaxforge.gateway.server import Gateway
+
+if TYPE_CHECKING:
+    from relaxforge.core.messages import ModelRequest, Tool
+    from relaxforge.core.ports import TurnHandler
+
+
+class MemorySession:
+    """A door with nothing behind it."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.known: dict[bytes, Message] = {}
+        self.known_tools: dict[bytes, tuple[Tool, ...]] = {}
+        self.known_fields: set[str] = set()
+        self._numbers = count()
+        self._message = Message("assistant", ANSWER)
+
+    async def turn(self, _: ModelRequest) -> ModelTurn:
+        return ModelTurn(f"{self.session_id}-{next(self._numbers)}", self._message, "stop", Usage(1, 1))
+
+    def refused(self, request_api: str, error: Exception) -> None:
+        print(request_api, error)
+
+    def delivered(self, request_id: str, complete: bool) -> None:
+        pass
+
+
+class MemorySessions:
+    """A handler over ``count`` of them; the credential is the id."""
+
+    def __init__(self, count: int) -> None:
+        self.keys = [f"session-{number}" for number in range(count)]
+        self._sessions = {key: MemorySession(key) for key in self.keys}
+
+    def open(self, credential: str) -> MemorySession:
+        return self._sessions[credential]
+
+
+async def serve(handler: TurnHandler, keys: list[str]) -> None:
+    gateway = Gateway(handler, GatewayConfig(), ("scripted",), dict)
+    await gateway.start()
+    print(json.dumps({"url": gateway.base_url, "pid": os.getpid(), "keys": keys}), flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--sessions", type=int, default=1)
+    options = parser.parse_args()
+    sessions = MemorySessions(options.sessions)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(sessions, sessions.keys))
