@@ -5,7 +5,7 @@ SEED ?= 42
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench docs format clean
 
 demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
 	$(BIN)/relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
@@ -22,7 +22,10 @@ check: .venv/dev  ## style, types and architecture
 bench: .venv/dev  ## one script per claim; prints ratios, writes bench/results
 	@set -e; for script in $(sort $(wildcard bench/bench_*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
-format: .venv/dev
+docs: .venv/dev  ## the pages that are made from the code
+	$(BIN)/python docs/generate.py
+
+format: .venv/dev  ## mend style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -9,11 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "relaxforge"
 HEAVY = {"torch", "transformers", "tokenizers", "jinja2", "PIL", "ray", "psycopg", "wandb", "tensorboard", "matplotlib",
-         "pyarrow", "accelerate", "gguf", "starlette", "uvicorn", "rich", "tyro"}  # fmt: skip
+         "pyarrow", "accelerate", "gguf", "starlette", "uvicorn", "tyro"}  # fmt: skip
 MAY_IMPORT = {
     "gateway": {"starlette", "uvicorn", "httptools"},
     "render": {"transformers", "tokenizers", "jinja2", "PIL"},
-    "observe": {"rich"},
     "rollout": {"transformers", "tokenizers", "jinja2", "PIL"},
     "runs": HEAVY - {"torch", "accelerate", "wandb", "tensorboard", "matplotlib", "tyro"},
     "cli": HEAVY - {"torch", "accelerate", "wandb", "tensorboard", "matplotlib"},
@@ -34,7 +33,9 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 
 def modules(room):
     files = sorted((PACKAGE / room).rglob("*.py"))
-    return [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files if path.stem != "__main__"]
+    return [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files if path.stem != "__main__"
+    ]
 
 
 def imported(names, cwd):

@@ -102,10 +102,10 @@ def _print_state(
     if state["kind"] == "observation":
         for message in state["message"] if isinstance(state["message"], list) else [state["message"]]:
             console.print(_message(message, "cyan"))
-        console.print(Text(f"  {count} tokens, mask 0", "dim"))
+        console.print(Text(f"  tokens: {count}, mask 0", "dim"))
         return
     console.print(_message(state["message"], "bold"))
-    note = f"  state {state['state']}, {count} tokens, {state['finish_reason']}"
+    note = f"  state {state['state']}, tokens: {count}, {state['finish_reason']}"
     console.print(Text(note + ("" if state.get("delivered", True) else ", undelivered"), "dim"))
     cells = [_token(*token) for token in _tokens(state, mask, texts)]
     console.print(Padding(Columns(cells, padding=(0, 2)), (0, 0, 0, 2)))

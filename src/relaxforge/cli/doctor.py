@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
-from relaxforge.cli.config import Config, load_config
+from relaxforge.cli.config import Config
 from relaxforge.core.errors import RelaxForgeError
 from relaxforge.credit.functions import load_function
 from relaxforge.engine.scripted import read_rules
@@ -32,10 +32,9 @@ class Finding:
     text: str
 
 
-def doctor(argv: Sequence[str]) -> int:
-    """Print every finding; 0 when a run could start, 2 when not. Errors: ``ConfigError``."""
-    config, console = load_config("doctor", argv), Console(highlight=False)
-    problems = 0
+def doctor(config: Config) -> int:
+    """Print every finding; 0 when a run could start, 2 when not."""
+    console, problems = Console(highlight=False), 0
     for title, section in SECTIONS.items():
         console.print(Text(title, "bold"))
         for finding in _examined(section, config):

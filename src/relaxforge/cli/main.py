@@ -59,14 +59,8 @@ def _dispatch(words: list[str]) -> int:
 
 def _command(name: str) -> Command:
     # Imported here, one command at a time: each brings its own libraries, and --help needs none of them.
-    if name in ("train", "rollout"):
-        from relaxforge.cli import compose
-
-        return {"train": compose.train, "rollout": compose.rollout}[name]
-    if name == "doctor":
-        from relaxforge.cli.doctor import doctor
-
-        return doctor
+    if name in ("train", "rollout", "doctor"):
+        return lambda argv: _configured(name, argv)
     if name == "init":
         from relaxforge.cli.init import init
 
@@ -76,6 +70,20 @@ def _command(name: str) -> Command:
 
         return show
     raise ConfigError(f"unknown command {name!r}; there are train, rollout, doctor, init and show")
+
+
+def _configured(name: str, argv: Sequence[str]) -> int:
+    """Run a command that works on a whole configuration, which is read before the heavy libraries are."""
+    from relaxforge.cli.config import load_config
+
+    config = load_config(name, argv)
+    if name == "doctor":
+        from relaxforge.cli.doctor import doctor
+
+        return doctor(config)
+    from relaxforge.cli.compose import run
+
+    return run(name, config)
 
 
 def _exit_code(error: RelaxForgeError) -> int:

@@ -18,7 +18,7 @@ from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.token_text import token_texts
 
 STATUS_STYLE = {"completed": "green", "truncated": "yellow", "failed": "red", "dropped": "dim", "filtered": "dim"}
-TITLES = ("session", "step", "status", "reward", "turns", "sampled", "trained", "seconds")
+TITLES = ("session", "step", "status", "reward", "turns", "trained", "seconds")
 SCREEN = 40
 """Sessions listed where the height of the screen is unknown."""
 
@@ -51,9 +51,9 @@ def _print_list(rows: Sequence[SessionRow], console: Console, *, everything: boo
     fit = max(5, console.height - 8) if console.is_terminal else SCREEN
     shown = rows if everything else rows[-fit:]
     cells = [_cells(row) for row in shown]
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     for place, title in enumerate(TITLES):
-        widest = max((len(row[place]) for row in cells), default=0)
+        widest = max(len(title), *(len(row[place]) for row in cells))
         # The reason is the only column that may be cut to fit the screen.
         table.add_column(title, no_wrap=True, min_width=widest, justify="left" if place < 3 else "right")
     table.add_column("why", no_wrap=True, overflow="ellipsis")
@@ -74,8 +74,7 @@ def _cells(row: SessionRow) -> list[str | Text]:
         Text(row.status, STATUS_STYLE.get(row.status, "")),
         "-" if row.reward is None else f"{row.reward:.3g}",
         str(row.turns),
-        str(row.tokens.sampled),
-        str(row.tokens.trained),
+        f"{row.tokens.trained}/{row.tokens.sampled}",
         f"{sum(value or 0.0 for value in row.duration_s.values()):.1f}",
         Text(visible(why.partition("\n")[0])),
     ]
