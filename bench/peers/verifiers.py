@@ -28,9 +28,7 @@ def session(upstream: str) -> RolloutSession:
     """A rollout whose model is the upstream."""
     os.environ["BENCH_API_KEY"] = "unused"
     model = ModelContext(model="mock", client=EvalClientConfig(base_url=upstream, api_key_var="BENCH_API_KEY"))
-    trace = Trace(
-        task=TraceTask(type="bench", data=TaskData(prompt="none")), agent=AgentInfo(config=vf.AgentConfig())
-    )
+    trace = Trace(task=TraceTask(type="bench", data=TaskData(prompt="none")), agent=AgentInfo(config=vf.AgentConfig()))
     return RolloutSession(ctx=model, trace=trace)
 
 
