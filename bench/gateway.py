@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
+
 from gateway_parts import Connection, Server, running, save, table, text_source
 
 CHARACTERS = 400

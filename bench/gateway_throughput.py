@@ -9,11 +9,12 @@ import argparse
 import asyncio
 import time
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
+
 from gateway_parts import Server, content_length, request_head, running, save, table
-from urllib.parse import urlsplit
 
 CONCURRENCY = (1, 16, 64)
 

@@ -14,9 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import uvloop
-from mock_upstream import ANSWER
 
-from relaxforge.core.ids import Credential
+from mock_upstream import ANSWER
 from relaxforge.core.messages import Message
 from relaxforge.core.turns import ModelTurn, Usage
 from relaxforge.gateway.config import GatewayConfig

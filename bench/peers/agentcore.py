@@ -42,7 +42,7 @@ class InstantEngine:
     """Gives the same 400 characters to every prompt."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self._ids = tokenizer.encode(ANSWER, add_special_tokens=False) + [tokenizer.eos_token_id]
+        self._ids = [*tokenizer.encode(ANSWER, add_special_tokens=False), tokenizer.eos_token_id]
 
     async def generate(self, *, prompt_ids: list[int], **_: Any) -> TurnRecord:
         return TurnRecord(

@@ -15,13 +15,13 @@ from pathlib import Path
 # This file has the name of the package that it measures.
 sys.path.remove(str(Path(__file__).parent))
 
-import verifiers.v1 as vf  # noqa: E402
-from verifiers.v1.clients import ModelContext  # noqa: E402
-from verifiers.v1.configs.client import EvalClientConfig  # noqa: E402
-from verifiers.v1.interception.server import InterceptionServer  # noqa: E402
-from verifiers.v1.session import RolloutSession  # noqa: E402
-from verifiers.v1.task import TaskData  # noqa: E402
-from verifiers.v1.trace import AgentInfo, Trace, TraceTask  # noqa: E402
+import verifiers.v1 as vf
+from verifiers.v1.clients import ModelContext
+from verifiers.v1.configs.client import EvalClientConfig
+from verifiers.v1.interception.server import InterceptionServer
+from verifiers.v1.session import RolloutSession
+from verifiers.v1.task import TaskData
+from verifiers.v1.trace import AgentInfo, Trace, TraceTask
 
 
 def session(upstream: str) -> RolloutSession:
