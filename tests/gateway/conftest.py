@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway_parts import PATIENCE_S, RunningGateway, ScriptedSession
+from scripted_gateway import PATIENCE_S, RunningGateway, ScriptedSession
 
 from relaxforge.gateway.config import GatewayConfig
 

@@ -3,7 +3,7 @@
 import httpx
 import openai
 import pytest
-from gateway_parts import PATIENCE_S, say
+from scripted_gateway import PATIENCE_S, say
 from structlog.testing import capture_logs
 
 from relaxforge.core.errors import RequestError
@@ -140,7 +140,7 @@ def test_an_ended_session_tells_the_client_not_to_retry(client, session):
 def test_an_unknown_path_is_404_and_names_the_known_ones(http, running, path):
     answer = http.post(running.url + path, json={})
     assert answer.status_code == 404
-    assert "/agentic_api/v1/chat/completions" in answer.json()["error"]["message"]
+    assert "/agentic_api/chat/completions" in answer.json()["error"]["message"]
 
 
 def test_paths_outside_the_base_are_404(http, running):
@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_logged_and_answered_without_its_words(client, sessio
     assert len(session.requests) == 1, "x-should-retry: false stops the client"
     assert caught.value.code == "internal_error"
     assert "secret detail" not in str(caught.value)
-    [entry] = [entry for entry in logs if entry["event"] == "model_api_failed"]
+    [entry] = [entry for entry in logs if entry["event"] == "gateway_failed"]
     assert entry["session_id"] == session.session_id
     assert entry["exc_info"]
 
@@ -197,4 +197,5 @@ def test_the_admin_listener_shows_the_state_and_nothing_else(http, running):
     admin = running.gateway.admin_url
     assert http.get(f"{admin}/debug_state").json() == {"groups": {"resident": 3}}
     assert http.get(f"{admin}/").status_code == 404
+    assert http.post(f"{admin}/debug_state").status_code == 405
     assert http.get(f"{running.url}/debug_state").status_code == 404

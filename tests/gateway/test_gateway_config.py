@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_parts import RunningGateway, ScriptedHandler
+from scripted_gateway import RunningGateway, ScriptedHandler
 
 from relaxforge.core.errors import ConfigError
 from relaxforge.gateway.config import GatewayConfig

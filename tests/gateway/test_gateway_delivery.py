@@ -6,7 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from gateway_parts import PATIENCE_S, RunningGateway, say
+from scripted_gateway import PATIENCE_S, RunningGateway, say
 
 from relaxforge.core.errors import RequestError
 from relaxforge.gateway.config import GatewayConfig

@@ -5,9 +5,9 @@ import socket
 from urllib.parse import urlsplit
 
 import httpx
-from gateway_parts import PATIENCE_S
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scripted_gateway import PATIENCE_S
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20)
 values = st.recursive(

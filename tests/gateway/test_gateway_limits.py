@@ -6,7 +6,7 @@ import tracemalloc
 from urllib.parse import urlsplit
 
 import pytest
-from gateway_parts import PATIENCE_S
+from scripted_gateway import PATIENCE_S
 
 MIB = 1024 * 1024
 

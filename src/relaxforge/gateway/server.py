@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,9 +15,12 @@ import uvicorn
 
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.ports import TurnHandler
-from relaxforge.gateway.app import BASE, READING, ModelApi
+from relaxforge.gateway.app import ModelApi
 from relaxforge.gateway.config import GatewayConfig
-from relaxforge.gateway.exchange import Exchange, Receive, Scope, Send
+from relaxforge.gateway.exchange import Exchange
+from relaxforge.gateway.routing import READING, Route, Router
+
+BASE = "/agentic_api"
 
 KEEP_ALIVE_S = 3600
 """Idle connections outlive every client's own pool, so that no request meets a connection that we just closed."""
@@ -40,8 +44,8 @@ class Gateway:
         debug_state: Callable[[], dict[str, Any]],
     ) -> None:
         self._config = config
-        self._api = ModelApi(handler, models, config.max_body_bytes)
-        self._admin_api = AdminApi(debug_state)
+        self._api = Router(ModelApi(handler, models, config.max_body_bytes).routes(), BASE)
+        self._admin_api = Router({"/debug_state": Route(READING, partial(_show, debug_state))})
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
@@ -74,24 +78,10 @@ class Gateway:
         self._listeners.clear()
 
 
-class AdminApi:
-    """``GET /debug_state``, nothing else."""
-
-    def __init__(self, debug_state: Callable[[], dict[str, Any]]) -> None:
-        self._debug_state = debug_state
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
-        if scope["path"].rstrip("/") == "/debug_state" and scope["method"] in READING:
-            await exchange.answer(200, msgspec.json.encode(self._debug_state()))
-        else:
-            await exchange.answer(404, b'{"error":"the admin listener has GET /debug_state"}')
-
-
 class Listener:
     """One ASGI application on one bound socket."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Any], bound: socket.socket) -> None:
+    def __init__(self, app: Router, bound: socket.socket) -> None:
         host, port = bound.getsockname()[:2]
         self.origin = f"http://{_reachable(host)}:{port}"
         self._server = _Server(
@@ -114,6 +104,10 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+async def _show(debug_state: Callable[[], dict[str, Any]], exchange: Exchange) -> None:
+    await exchange.answer(200, msgspec.json.encode(debug_state()))
 
 
 def _bind(host: str, port: int, port_flag: str) -> socket.socket:
