@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 FILE_LINES, FUNCTION_LINES = 400, 60
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base", "tools"}
-BROAD_EXCEPT = {
-    ("cli/main.py", "main"),
-}
-"""Where everything may be caught, and why stands beside it. The list must not grow without a reason in the code."""
+BROAD_EXCEPT = {"cli/main.py": 1, "credit/reward.py": 1, "gateway/routing.py": 1, "render/answer.py": 1}
+"""How often everything may be caught and not raised again, by file; why stands beside it in the code."""
 MOCKS_PER_100_TESTS = 3
 
 
@@ -72,22 +71,20 @@ def test_nothing_prints():
         assert not prints, f"{name_of(path)}:{prints}: say it through observe, or write to sys.stdout in cli"
 
 
-def broad_handlers(tree):
-    """(function, line) of each handler that catches everything."""
-    for function in functions(tree):
-        for node in ast.walk(function):
-            if isinstance(node, ast.ExceptHandler):
-                caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-                if any(kind is None or getattr(kind, "id", "") in ("Exception", "BaseException") for kind in caught):
-                    yield function.name, node.lineno
+def swallows_everything(node):
+    if not isinstance(node, ast.ExceptHandler) or isinstance(node.body[-1], ast.Raise):
+        return False
+    caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+    return any(kind is None or getattr(kind, "id", "") in ("Exception", "BaseException") for kind in caught)
 
 
 def test_everything_is_caught_only_where_a_boundary_answers_for_it():
-    found = {
-        (name_of(path), function)
+    found = Counter(
+        name_of(path)
         for path in SOURCES
-        for function, _ in broad_handlers(ast.parse(path.read_text(encoding="utf-8")))
-    }
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if swallows_everything(node)
+    )
     assert found == BROAD_EXCEPT
 
 

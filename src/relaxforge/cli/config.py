@@ -33,7 +33,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration of a run, one part per room."""
+    """The settings of a run, by room. A run file has the same names in snake_case; a flag wins over it."""
 
     run: RunConfig
     data: DataConfig
