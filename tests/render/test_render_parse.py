@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import structlog
 from dialogues import LOOKUP
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,17 +40,20 @@ def call(name="lookup", **arguments):
         ("<think>\nhm\n</think>\n\nplain", "", "hm", "plain"),
         ("hm\n</think>\n\nplain", "<think>\n", "hm", "plain"),
         ("<think>\nhm\n</think>\nplain", "<think>", "hm", "plain"),
-        ("hm</think>plain", "", "hm", "plain"),
+        ("hm\n</think>\nplain", "", "hm", "plain"),
+        ("hm</think>", "", "hm", ""),
+        ("the tag </think> closes", "", "", "the tag </think> closes"),
+        ("hm</think>plain", "<think>\n", "hm", "plain"),
         ("<think>\nnever closed", "", "never closed", ""),
         ("never closed", "assistant\n<think>\n", "never closed", ""),
         ("plain", "<think>\n\n</think>\n\n", "", "plain"),
         ("<think>\n\n</think>\n\nplain", "", "", "plain"),
         ("  plain \n", "", "", "  plain \n"),
         ("<think>a</think>b</think>c", "", "a", "b</think>c"),
-        ("first <think>hm</think> then", "", "hm", "first  then"),
+        ("first <think>hm</think>\nthen", "", "", "first <think>hm</think>\nthen"),
         ("\n<think>hm</think>\n\n  then ", "", "hm", "  then "),
         ("", "<think>\n", "", ""),
-        ("what is <think>", "what is <think>?<|im_end|>\n<|im_start|>assistant\n", "", "what is "),
+        ("it opens", "what is <think>?<|im_end|>\n<|im_start|>assistant\n", "", "it opens"),
     ],
 )
 def test_reasoning_is_split_from_the_answer(qwen, text, prompt, reasoning, answer):
@@ -66,6 +70,7 @@ def test_reasoning_is_split_from_the_answer(qwen, text, prompt, reasoning, answe
         (call(b=1, a=[2.0, {"x": None}]), "", ['{"a":[2,{"x":null}],"b":1}']),
         (call(), "", ["{}"]),
         (call(text="</tool_call> inside <tool_call>"), "", ['{"text":"</tool_call> inside <tool_call>"}']),
+        (call(text="<think> and </think>"), "", ['{"text":"<think> and </think>"}']),
         (call(a=1) + "\n\nthat is all ", "that is all ", ['{"a":1}']),
         ("a\n" + call(a=1) + "\nand\n" + call(a=2), "aand", ['{"a":1}', '{"a":2}']),
         ('<tool_call>{"name":"lookup","arguments":{"a":1}}</tool_call>', "", ['{"a":1}']),
@@ -188,9 +193,11 @@ def test_parsers_of_one_s_own(load):
 @pytest.mark.parametrize("function", ["broken", "nonsense"])
 @pytest.mark.parametrize("flag", ["agentic_tool_call_parser", "agentic_reasoning_parser"])
 def test_a_parser_of_one_s_own_that_fails_leaves_text_and_a_reason(load, flag, function):
-    parsed = read(load("qwen3", **{flag: f"{__name__}:{function}"}), "plain text")
+    with structlog.testing.capture_logs() as logged:
+        parsed = read(load("qwen3", **{flag: f"{__name__}:{function}"}), "plain text")
     assert parsed.message.content == "plain text"
-    assert parsed.malformed.startswith("parser_failed: ")
+    assert parsed.malformed in ("parser_failed_KeyError", "parser_failed_TypeError")
+    assert [line["event"] for line in logged] == ["parser_failed"]
 
 
 fragments = st.lists(

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from relaxforge.core.messages import Message, Tool, ToolCall, digest
 from relaxforge.core.turns import ParsedAnswer
+from relaxforge.observe.log import get_logger
 from relaxforge.render.parsers.hermes import Reading
 from relaxforge.render.parsers.registry import ReasoningParser, ToolCallParser
 from relaxforge.render.parsers.think import opens_think
 from relaxforge.render.tokens import TextTokenizer
+
+_log = get_logger()
 
 PROMPT_TAIL = 16
 """Tokens of the prompt that are looked at to see whether it opened a think block."""
@@ -40,7 +43,8 @@ class AnswerReader:
                 thought, text = self.reasoning(text, self._opened(prompt_tail))
             reading = self.tool_calls(text, tools) if self.tool_calls is not None and tools else Reading(text)
         except Exception as error:  # noqa: BLE001 - parsers may be the user's code; a sampled answer is never lost to it
-            reading, malformed = Reading(text), f"parser_failed: {type(error).__name__}: {error}"
+            _log.warning("parser_failed", error=f"{type(error).__name__}: {error}")
+            reading, malformed = Reading(text), f"parser_failed_{type(error).__name__}"
         calls = tuple(
             ToolCall(_call_id(index, salt, ids), name, arguments)
             for index, (name, arguments) in enumerate(reading.calls)

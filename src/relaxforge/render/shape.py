@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
+from relaxforge.core import strict_json
 from relaxforge.core.errors import RenderError
 from relaxforge.core.messages import Message, ToolCall
 from relaxforge.render.properties import TemplateProperties
@@ -76,8 +76,8 @@ def _call(call: ToolCall, properties: TemplateProperties, notes: Notes) -> ChatD
 def _arguments(text: str, properties: TemplateProperties, notes: Notes) -> Any:
     """Arguments as the template wants them; what is not a JSON object is kept as a string or wrapped in an object."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = strict_json.loads(text)
+    except ValueError:
         value = None
     if isinstance(value, dict):
         return value if properties.arguments == "mapping" else text

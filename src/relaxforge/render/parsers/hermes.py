@@ -13,17 +13,16 @@ answer into plain text, so that no half-understood call ever reaches an agent.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from relaxforge.core import strict_json
 from relaxforge.core.messages import Tool, canonical_json
-from relaxforge.render.tokens import whole_characters
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
+_JSON = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 
 
@@ -57,23 +56,26 @@ def hermes(text: str, tools: tuple[Tool, ...]) -> Reading:
     return Reading("".join(texts), tuple(calls))
 
 
-class _NotACallError(ValueError):
+class _NotACallError(Exception):
     """One block that cannot be understood; the message is the reason as one word."""
 
 
 def _block(body: str) -> tuple[tuple[str, str], str]:
-    """The call at the start of ``body`` (after the opening tag) and what follows its closing tag."""
+    """The call at the start of ``body`` (after the opening tag) and what follows its closing tag.
+
+    The JSON decides where the block ends, so a closing tag inside a string is text.
+    """
+    broken = _NotACallError("tool_call_invalid_json" if CLOSE in body else "tool_call_unclosed")
     try:
-        value, end = _JSON.raw_decode(body, _skip_space(body, 0))
-        call = _call(value)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, _NotACallError):
-            raise
-        raise _NotACallError("tool_call_invalid_json" if CLOSE in body else "tool_call_unclosed") from None
-    end = _skip_space(body, end)
+        start = _behind_space(body, 0)
+        _, end = _JSON.raw_decode(body, start)
+        value = strict_json.loads(body[start:end])
+    except (ValueError, RecursionError):
+        raise broken from None
+    end = _behind_space(body, end)
     if not body.startswith(CLOSE, end):
-        raise _NotACallError("tool_call_invalid_json" if CLOSE in body else "tool_call_unclosed")
-    return call, body[end + len(CLOSE) :]
+        raise broken
+    return _call(value), body[end + len(CLOSE) :]
 
 
 def _call(value: Any) -> tuple[str, str]:
@@ -82,25 +84,11 @@ def _call(value: Any) -> tuple[str, str]:
     name, arguments = value.get("name"), value.get("arguments")
     if not isinstance(name, str) or not name:
         raise _NotACallError("tool_call_name_not_a_string")
-    if not isinstance(arguments, Mapping):
+    if not isinstance(arguments, dict):
         raise _NotACallError("tool_call_arguments_not_an_object")
-    return whole_characters(name), whole_characters(canonical_json(arguments))
+    return name, canonical_json(arguments)
 
 
-def _skip_space(text: str, start: int) -> int:
+def _behind_space(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
-_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)

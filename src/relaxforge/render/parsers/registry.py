@@ -8,13 +8,12 @@ returns wrongly, turns that answer into plain text with the reason.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from relaxforge.core.errors import ConfigError
-from relaxforge.core.messages import Tool, canonical_json
+from relaxforge.core.messages import Tool, canonical_arguments, canonical_json
 from relaxforge.render.parsers.hermes import Reading, hermes
 from relaxforge.render.parsers.think import think
 from relaxforge.render.tokens import whole_characters
@@ -93,11 +92,4 @@ def _text(value: object) -> str:
 
 def _arguments(value: object) -> str:
     """Arguments as ``ToolCall`` keeps them: canonical JSON of an object, any other text as it is."""
-    if isinstance(value, Mapping):
-        return whole_characters(canonical_json(value))
-    text = _text(value)
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return whole_characters(canonical_json(parsed)) if isinstance(parsed, dict) else text
+    return canonical_arguments(canonical_json(value) if isinstance(value, Mapping) else _text(value))

@@ -13,17 +13,22 @@ def opens_think(prompt: str) -> bool:
 def think(text: str, opened: bool) -> tuple[str, str]:
     """Split sampled ``text`` into (reasoning, answer).
 
-    ``opened`` says that the prompt already opened the block. Without a closing tag everything after the opening is
-    reasoning (the answer was cut). A closing tag without an opening one closes a block that the model took for
-    granted. Newlines next to the tags belong to the format and are dropped, all other white space stays.
+    The block begins where the answer begins: ``opened`` says that the prompt opened it, else the tag must be the first
+    thing in ``text``. Without a closing tag all of it is reasoning (the answer was cut). A closing tag at the end of a
+    line, without any opening one before it, closes a block that the model took for granted. Newlines next to the tags
+    belong to the format and are dropped, all other white space stays.
     """
-    if opened:
-        lead, inside = "", text.removeprefix(OPEN)
+    begun = text.lstrip()
+    if begun.startswith(OPEN):
+        inside = begun.removeprefix(OPEN)
+    elif opened or _closes_unopened(text):
+        inside = text
     else:
-        lead, tag, inside = text.partition(OPEN)
-        if CLOSE in lead or (not tag and CLOSE in text):
-            lead, inside = "", text
-        elif not tag:
-            return "", text
+        return "", text
     reasoning, _, answer = inside.partition(CLOSE)
-    return reasoning.strip("\n"), (lead if lead.strip() else "") + answer.lstrip("\n")
+    return reasoning.strip("\n"), answer.lstrip("\n")
+
+
+def _closes_unopened(text: str) -> bool:
+    before, tag, behind = text.partition(CLOSE)
+    return bool(tag) and OPEN not in before and (not behind or behind.startswith("\n"))
