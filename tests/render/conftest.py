@@ -31,9 +31,20 @@ FAMILIES = {
     "mistral_v3": ("</s>", "<s>", "prefixed pieces"),
     "mistral_v7": ("</s>", "<s>", "bytes"),
     "mistral_v13": ("</s>", "<s>", "bytes"),
-    "gptoss": ("<|return|>", "<|startoftext|>", "bytes"),
 }
-REQUIRED = [name for name in FAMILIES if name != "gptoss"]
+REQUIRED = list(FAMILIES)
+OTHERS = [
+    "cohere2",
+    "deepseekv3",
+    "glm4moe",
+    "gptoss",
+    "lfm2_2_5",
+    "muse_glimmer",
+    "nemotron_3_nano",
+    "phi3",
+    "qwen3_5_think",
+]
+FAMILIES |= dict.fromkeys(OTHERS, ("<|return|>", "<|begin|>", "bytes"))
 
 
 def package_folder(name):
@@ -138,6 +149,12 @@ def load(model_folder):
 
 @pytest.fixture(params=REQUIRED)
 def family(request):
+    return request.param
+
+
+@pytest.fixture(params=OTHERS)
+def other_family(request):
+    """Templates beyond the ones that must hold."""
     return request.param
 
 

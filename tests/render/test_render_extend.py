@@ -1,12 +1,14 @@
 """Deltas of real templates: what is put behind sampled ids, and that nothing else ever changes."""
 
 import pytest
-from dialogues import DIALOGUES, LOOKUP, TALK, ask, calls, lineage, play, result, says, system, upto, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from render_dialogues import DIALOGUES, LOOKUP, TALK, ask, calls, lineage, play, result, says, system, upto, user
 
-from relaxforge.core.errors import RenderError
+from relaxforge.core.errors import ConfigError, RenderError
+from relaxforge.core.messages import ImagePart, Message, TextPart
 from relaxforge.core.turns import token_ids
+from relaxforge.render.config import RenderConfig
 
 # Conversations whose past the template itself shows differently from how it was served: past reasoning goes, tools and
 # system text move to the last user message, parallel calls become two messages.
@@ -38,6 +40,13 @@ def test_a_chain_of_turns_reads_like_a_full_render_unless_the_template_rewrites_
         assert text(renderer, lineage(played)) == text(renderer, full.ids)
         assert all("history_rewritten" not in found and "answer_rewritten" not in found for found in differences)
     assert all("window" not in found for found in differences)
+
+
+def test_windows_of_other_families_give_the_full_delta_too(load, other_family):
+    renderer = load(other_family)
+    for name in ("talk", "foreign", "tools", "parallel"):
+        for turn in list(play(renderer, DIALOGUES[name]))[1:]:
+            assert "window" not in renderer.compare(*turn)
 
 
 @pytest.mark.parametrize("name", DIALOGUES)
@@ -146,6 +155,21 @@ def test_template_arguments_of_the_request_win_over_the_run_s(load):
     for request, expected in ((TALK, quiet), (asked_again, loud)):
         assert text(off, off.open(request).ids).endswith(expected)
         assert text(off, off.extend(request, 2, finished(off)).ids).endswith(expected)
+
+
+@pytest.mark.parametrize("name", ["continue_final_message", "tools", "messages"])
+def test_template_arguments_cannot_replace_what_is_rendered(load, name):
+    request = ask(*TALK.messages, template_kwargs=f'{{"{name}":true}}')
+    with pytest.raises(RenderError, match=f"chat_template_kwargs may not set {name}"):
+        load("qwen2_5").open(request)
+    with pytest.raises(ConfigError, match=f"--apply-chat-template-kwargs may not set {name}"):
+        RenderConfig(apply_chat_template_kwargs=request.template_kwargs)
+
+
+def test_images_are_refused_with_words(load):
+    picture = Message("user", (TextPart("look"), ImagePart("data:image/png;base64,", "0" * 64)))
+    with pytest.raises(RenderError, match="text only"):
+        load("qwen2_5").open(ask(picture))
 
 
 def test_a_refusal_quotes_the_template(load):

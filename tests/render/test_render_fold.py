@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from dialogues import LOOKUP, ask, calls, result, says, system, user
+from render_dialogues import LOOKUP, ask, calls, result, says, system, user
 
 from relaxforge.core.messages import Message, ToolCall
 from relaxforge.core.turns import token_ids

@@ -49,7 +49,7 @@ def test_a_template_for_tools_is_used_for_requests_with_tools(folder):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     named = [{"name": "default", "template": plain}, {"name": "tool_use", "template": "{{ tools | length }}" + plain}]
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
-    from dialogues import LOOKUP, ask, user
+    from render_dialogues import LOOKUP, ask, user
 
     renderer = load(folder)
     for tools, expected in (((), "[user]hello<|im_end|>"), ((LOOKUP,), "1[user]hello<|im_end|>")):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 import structlog
-from dialogues import LOOKUP
 from hypothesis import given
 from hypothesis import strategies as st
+from render_dialogues import LOOKUP
 
 from relaxforge.core.turns import token_ids
 

@@ -1,9 +1,9 @@
 """Text, ids, bytes, and control tokens inside what people write."""
 
 import pytest
-from dialogues import ask, calls, result, says, system, user
 from hypothesis import example, given
 from hypothesis import strategies as st
+from render_dialogues import ask, calls, result, says, system, user
 
 from relaxforge.core.turns import token_ids
 from relaxforge.render.tokens import ControlTokens

@@ -8,6 +8,19 @@ from typing import Any, Literal
 
 from relaxforge.core.errors import ConfigError
 
+RESERVED_ARGUMENTS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversations",
+        "messages",
+        "return_assistant_tokens_mask",
+        "tools",
+    }
+)
+"""Template arguments that are ours to give."""
+
 
 @dataclass(frozen=True, slots=True)
 class RenderConfig:
@@ -48,4 +61,6 @@ class RenderConfig:
             raise ConfigError(f"--apply-chat-template-kwargs must be a JSON object: {error}") from None
         if not isinstance(kwargs, dict):
             raise ConfigError(f"--apply-chat-template-kwargs must be a JSON object, got {type(kwargs).__name__}")
+        if reserved := RESERVED_ARGUMENTS & kwargs.keys():
+            raise ConfigError(f"--apply-chat-template-kwargs may not set {', '.join(sorted(reserved))}")
         return kwargs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from relaxforge.core.errors import ConfigError, RenderError
@@ -99,13 +100,13 @@ class Renderer:
 
         Costs as much as the conversation: call it off the hot path. Causes: see ``compare.differences``.
         """
+        before = replace(request, messages=request.messages[: split - 1])
         try:
+            asked, now = (self._window.whole(part, self._arguments(request), {}) for part in (before, request))
             whole = self._extended(request, split, served, "full").ids
-            return differences(
-                self._window, self.tokenizer, request, split, served, observation.ids, whole, self._arguments(request)
-            )
         except RenderError:
             return {"full_render_refused": 1}
+        return differences(self.tokenizer, asked, now, served, observation.ids, whole)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token adds to a text; may be a part of a character."""

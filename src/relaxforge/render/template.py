@@ -12,6 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from relaxforge.core.errors import RenderError
 from relaxforge.core.messages import Tool, chat_tool
+from relaxforge.render.config import RESERVED_ARGUMENTS
 
 ChatDict = dict[str, Any]
 """One message in the shape that chat templates read."""
@@ -55,5 +56,8 @@ def template_tools(tools: tuple[Tool, ...]) -> tuple[ChatDict, ...]:
 
 @lru_cache(maxsize=64)
 def template_kwargs(text: str) -> Mapping[str, Any]:
-    """The template arguments of a request, from their JSON text. Treat as read only."""
-    return json.loads(text)  # type: ignore[no-any-return]
+    """The template arguments of a request, from their JSON text; read only. Errors: ``RenderError``."""
+    kwargs: dict[str, Any] = json.loads(text)
+    if reserved := RESERVED_ARGUMENTS & kwargs.keys():
+        raise RenderError(f"chat_template_kwargs may not set {', '.join(sorted(reserved))}: the renderer gives it")
+    return kwargs

@@ -11,10 +11,11 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from relaxforge.core.errors import RenderError
-from relaxforge.core.messages import Message, ModelRequest
+from relaxforge.core.messages import Message, ModelRequest, Tool
 from relaxforge.render.fold import fold
 from relaxforge.render.properties import Level, TemplateProperties
 from relaxforge.render.shape import Notes, call_content, call_id, chat_call, chat_messages, note
@@ -44,10 +45,10 @@ class Window:
     properties: TemplateProperties
     control: ControlTokens
 
-    def whole(self, request: ModelRequest, kwargs: Mapping[str, Any], notes: Notes, *, prompt: bool = True) -> str:
-        """The text of the whole conversation."""
+    def whole(self, request: ModelRequest, kwargs: Mapping[str, Any], notes: Notes) -> str:
+        """The text of the whole conversation, with the generation prompt."""
         shaped = chat_messages(request.messages, self.properties, self.control, notes)
-        return self.template.render(fold(shaped, self.properties, notes), request.tools, kwargs, prompt=prompt)
+        return self.template.render(fold(shaped, self.properties, notes), request.tools, kwargs)
 
     def delta(
         self, request: ModelRequest, split: int, kwargs: Mapping[str, Any], notes: Notes, level: Level | None = None
@@ -55,15 +56,13 @@ class Window:
         """What ``messages[split:]`` and the generation prompt add behind the answer ``messages[split - 1]``."""
         shaped = chat_messages(request.messages[split:], self.properties, self.control, notes)
         suffix = fold(shaped, self.properties, notes, after_answer=True)
+        view = self._view(request, split, suffix, kwargs, level)
         answer = request.messages[split - 1]
-        if level is None:
-            results = any(message["role"] == "tool" for message in suffix)
-            level = self.properties.tool_level if results else self.properties.level
         if suffix and suffix[0]["role"] == "tool" and answer.tool_calls and self.properties.tool_calls:
-            found = self._behind_call(request, split, suffix, kwargs, level)
+            found = self._behind_call(view, answer)
             if found is not None:
                 return found
-        tail = self._behind({"role": "assistant", "content": STAND_IN}, request, split, suffix, kwargs, level)
+        tail = self._behind(view, {"role": "assistant", "content": STAND_IN}, suffix)
         if tail is None:
             raise RenderError("the chat template drops the assistant message before the new messages")
         if not tail.startswith(self.properties.closing):
@@ -71,21 +70,39 @@ class Window:
             return Delta(tail, "")
         return Delta(tail, self.properties.closing)
 
-    def _behind_call(
-        self, request: ModelRequest, split: int, suffix: list[ChatDict], kwargs: Mapping[str, Any], level: Level
-    ) -> Delta | None:
+    def _view(
+        self,
+        request: ModelRequest,
+        split: int,
+        suffix: list[ChatDict],
+        kwargs: Mapping[str, Any],
+        level: Level | None,
+    ) -> _View:
+        if level is None:
+            results = any(message["role"] == "tool" for message in suffix)
+            level = self.properties.tool_level if results else self.properties.level
+        if level == "bare":
+            return _View([LEAD], (), suffix, kwargs)
+        if level == "window":
+            leading = tuple(takewhile(lambda message: message.role == "system", request.messages))
+            head = [*chat_messages(leading, self.properties, self.control, {}), LEAD]
+        else:
+            head = chat_messages(request.messages[: split - 1], self.properties, self.control, {})
+        return _View(head, request.tools, suffix, kwargs)
+
+    def _behind_call(self, view: _View, answer: Message) -> Delta | None:
         """The delta behind an answer that ends in a tool call, ``None`` when the template does not show that call."""
-        stand_in = self._calling(request.messages[split - 1])
-        tail = self._behind(stand_in, request, split, suffix, kwargs, level)
+        stand_in = self._calling(answer)
+        tail = self._behind(view, stand_in, view.suffix)
         if tail is None:
             return None
         closing = self.properties.call_closing
         if closing and (start := tail.find(closing)) >= 0:
             return Delta(tail[start:], closing)
-        closed = self._behind(stand_in, request, split, [], kwargs, level, prompt=False) or ""
+        closed = self._behind(view, stand_in, [], prompt=False) or ""
         own = common_start(closed, tail, self.control)
-        closing = self.properties.closing
-        return Delta(tail[len(own) - len(closing) :], closing) if own.endswith(closing) else Delta(tail[len(own) :], "")
+        closing = self.properties.closing if own.endswith(self.properties.closing) else ""
+        return Delta(tail[len(own) - len(closing) :], closing)
 
     def _calling(self, answer: Message) -> ChatDict:
         """The answer's tool calls, by id and name, with the stand-in as the last argument."""
@@ -93,41 +110,26 @@ class Window:
         given: list[dict[str, str]] = [{}, {"value": STAND_IN}]
         shown: list[Any] = [json.dumps(value) for value in given] if wanted.arguments == "string" else list(given)
         calls = answer.tool_calls if wanted.parallel_calls else answer.tool_calls[-1:]
-        ids = [call_id(call.id, wanted, {}) for call in calls]
-        dicts = [chat_call(name, call.name, shown[0]) for name, call in zip(ids, calls, strict=True)]
+        dicts = [chat_call(call_id(call.id, wanted, {}), call.name, shown[0]) for call in calls]
         dicts[-1]["function"]["arguments"] = shown[1]
         return {"role": "assistant", "content": call_content(wanted), "tool_calls": dicts}
 
-    def _behind(
-        self,
-        stand_in: ChatDict,
-        request: ModelRequest,
-        split: int,
-        suffix: list[ChatDict],
-        kwargs: Mapping[str, Any],
-        level: Level,
-        *,
-        prompt: bool = True,
-    ) -> str | None:
+    def _behind(self, view: _View, stand_in: ChatDict, suffix: list[ChatDict], *, prompt: bool = True) -> str | None:
         """Text behind the stand-in, ``None`` when the template does not show it."""
-        if level == "bare":
-            text = self.template.render([LEAD, stand_in, *suffix], (), kwargs, prompt=prompt)
-        else:
-            head = self._head(request, split, level)
-            conversation = fold([*head, stand_in], self.properties, {}) + suffix
-            text = self.template.render(conversation, request.tools, kwargs, prompt=prompt)
+        history = fold([*view.head, stand_in], self.properties, {})
+        text = self.template.render(history + suffix, view.tools, view.kwargs, prompt=prompt)
         _, found, tail = text.rpartition(STAND_IN)
         return tail if found else None
 
-    def _head(self, request: ModelRequest, split: int, level: Level) -> list[ChatDict]:
-        if level == "full":
-            return chat_messages(request.messages[: split - 1], self.properties, self.control, {})
-        leading: list[Message] = []
-        for message in request.messages[: split - 1]:
-            if message.role != "system":
-                break
-            leading.append(message)
-        return [*chat_messages(leading, self.properties, self.control, {}), LEAD]
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is rendered around the stand-in: message dicts before it, folded ones behind it."""
+
+    head: list[ChatDict]
+    tools: tuple[Tool, ...]
+    suffix: list[ChatDict]
+    kwargs: Mapping[str, Any]
 
 
 def common_start(left: str, right: str, control: ControlTokens) -> str:

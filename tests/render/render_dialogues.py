@@ -63,6 +63,7 @@ DIALOGUES = {
     "briefed": BRIEFED,
     "spaces": SPACES,
     "thinking": THINKING,
+    "foreign": FOREIGN,
     "tools": TOOLS,
     "parallel": PARALLEL,
 }
@@ -77,9 +78,9 @@ def said(renderer, request, index):
     shown = upto(request, index + 1) if request.messages[index].reasoning else request
     whole = list(renderer.open(shown).ids)
     end = renderer.stop_token_ids[0]
-    if whole[: len(before)] != before:
-        return token_ids([*renderer.tokenizer.encode(request.messages[index].text or "no idea"), end])
     answer = whole[len(before) :]
+    if whole[: len(before)] != before or end not in answer:
+        return token_ids([*renderer.tokenizer.encode(request.messages[index].text or "no idea"), end])
     return token_ids(answer[: answer.index(end) + 1])
 
 
