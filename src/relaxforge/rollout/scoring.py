@@ -19,6 +19,10 @@ from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.scheduler import Verdict
 
 FILTER_FLAG = "--dynamic-sampling-filter-path"
+NO_REWARD = (
+    'the output has no reward and there is no --custom-rm-path; write {"reward": 1.0} to RELAX_OUTPUT_JSON, or name a '
+    "reward function"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +62,18 @@ class Scorer:
 
     async def _reward(self, outcome: Outcome) -> None:
         started = time.monotonic()
+        outcome.metadata, outcome.reward_detail = _written(outcome)
+        blamed = FailureCategory.BAD_OUTPUT
         try:
-            outcome.metadata, outcome.reward_detail = _written(outcome)
             if outcome.reward_detail is None:
-                outcome.reward_detail = await self._computed(outcome)
+                if self._function is None:
+                    raise CreditError(NO_REWARD)
+                blamed = FailureCategory.VERIFIER_ERROR
+                outcome.reward_detail = await self._function(reward_input(outcome))
             outcome.reward = primary(outcome.reward_detail, self._config.key(outcome.session.identity.mode))
         except CreditError as error:
-            outcome.fail(Failure(FailureCategory.VERIFIER_ERROR, str(error)))
+            outcome.fail(Failure(blamed, f"Session {outcome.session.session_id}: {error}"))
         outcome.durations["reward"] = time.monotonic() - started
-
-    async def _computed(self, outcome: Outcome) -> float | dict[str, Any]:
-        if self._function is None:
-            raise CreditError(
-                f"Session {outcome.session.session_id}: the output has no reward and there is no --custom-rm-path; "
-                'write {"reward": 1.0} to RELAX_OUTPUT_JSON, or name a reward function'
-            )
-        return await self._function(reward_input(outcome))
 
     def _filter(self, rewards: list[float]) -> bool:
         assert self._keeps is not None  # noqa: S101  (for the type checker: the caller looked)

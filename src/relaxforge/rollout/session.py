@@ -95,6 +95,7 @@ class Session:
         self._sealed = False
         self._serving: dict[str, asyncio.Task[ModelTurn]] = {}
         self._by_id: dict[str, RequestRecord] = {}
+        self._comparisons: list[asyncio.Task[dict[str, int]]] = []
 
     @property
     def session_id(self) -> str:
@@ -143,6 +144,7 @@ class Session:
         for request_id in list(self._serving):
             await self._engine.abort(request_id)
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
+        await asyncio.gather(*self._comparisons)
 
     async def _replay(self, record: RequestRecord, earlier: Served) -> ModelTurn:
         try:
@@ -251,9 +253,11 @@ class Session:
         if not self._check_every or len(self.records) % self._check_every or not pending.parent.is_response:
             return
         request, split, served = pending.request, pending.split, pending.parent.tokens
-        asyncio.get_running_loop().call_soon(
-            lambda: self.notices.update(self._renderer.compare(request, split, served, observation))
+        comparing = asyncio.create_task(
+            asyncio.to_thread(self._renderer.compare, request, split, served, observation), name="compare-render"
         )
+        comparing.add_done_callback(lambda task: self.notices.update(task.result()))
+        self._comparisons.append(comparing)
 
     def _turn(
         self, request: ModelRequest, record: RequestRecord, message: Message, generation: Generation, prompt_tokens: int
