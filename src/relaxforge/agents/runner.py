@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.sweep import end_leftovers
@@ -20,23 +21,20 @@ class SpawnedAgent:
 
     def __init__(self, spawner: Child, launch: AgentLaunch, lost: Callable[[Child], Awaitable[None]]) -> None:
         self.session_id = launch.session_id
-        self.pid: int | None = None
         self._spawner = spawner
         self._lost = lost
-        self._started = asyncio.Event()
+        self._pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exit = asyncio.create_task(self._run(launch), name=f"agent-{launch.session_id}")
         # Who waits gets the error; when nobody does, it is in no one's way.
         self._exit.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    async def started(self) -> None:
-        """Until the process runs. Errors: ``AgentError`` when it cannot."""
-        started = asyncio.create_task(self._started.wait())
-        try:
-            await asyncio.wait({started, self._exit}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            started.cancel()
-        if not self._started.is_set():
+    async def started(self) -> int:
+        """The leader's process id, once it runs. Errors: ``AgentError`` when it cannot."""
+        either: set[asyncio.Future[Any]] = {self._pid, self._exit}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._pid.done():
             await self._exit
+        return await self._pid
 
     async def wait(self) -> AgentExit:
         """Until the leader has exited and nothing it started is left. Errors: ``AgentError`` ``worker_lost``."""
@@ -48,13 +46,9 @@ class SpawnedAgent:
             await self._spawner.notify("kill", self.session_id)
         return await self.wait()
 
-    def _on_started(self, pid: int) -> None:
-        self.pid = pid
-        self._started.set()
-
     async def _run(self, launch: AgentLaunch) -> AgentExit:
         try:
-            report = await self._spawner.call("run", launch, on_event=self._on_started)
+            report = await self._spawner.call("run", launch, on_event=self._pid.set_result)
         except ChildFailed as error:
             raise AgentError(
                 f"Session {self.session_id}: the agent cannot be started in {launch.cwd}: {error}",

@@ -98,6 +98,8 @@ class Spawner:
 
     def _pause_s(self) -> float | None:
         """Seconds until something is due; ``None``: only news can change anything."""
+        if not self._agents and self._strays is None and children():
+            return 0.0
         now = time.monotonic()
         endings = [agent.ending for agent in self._agents.values()] + [self._strays]
         return min((each.pause_s(now) for each in endings if each and not each.gave_up(now)), default=None)
@@ -148,8 +150,9 @@ class Spawner:
         if claims is None:
             return
         now = time.monotonic()
-        if not self._agents and None in claims:
-            endings[None] = self._strays = self._strays or Ending(self._grace_s, now)
+        self._strays = (self._strays or Ending(self._grace_s, now)) if not self._agents and None in claims else None
+        if self._strays is not None:
+            endings[None] = self._strays
         due = {owner: number for owner, ending in endings.items() if owner in claims and (number := ending.due(now))}
         if due:
             _signal(due, claims)

@@ -49,8 +49,8 @@ def log_tail(path: Path, limit: int, secret: str) -> str:
     """The last ``limit`` bytes of a log as text, cut between characters, without ``secret`` and control characters."""
     hidden = secret.encode()
     try:
-        # As many bytes more as the secret has: it must not escape the mask because the cut goes through it.
-        data = read_regular(path, limit + len(hidden), end=True) or b""
+        # Further back than needed: a secret through which the cut goes must not escape the mask.
+        data = read_regular(path, limit + 1 + len(hidden), end=True) or b""
     except OSError as error:
         return f"(no log: {error})" if limit else ""
     if hidden:
