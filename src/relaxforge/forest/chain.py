@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from relaxforge.core.messages import DIGEST_BYTES, Message
@@ -30,10 +30,10 @@ class ChainMemory:
 
     def __init__(self) -> None:
         self._start = b""
-        self._messages: Sequence[Message] = ()
+        self._messages: tuple[Message, ...] = ()
         self._chain: list[bytes] = []
 
-    def chain(self, start: bytes, messages: Sequence[Message]) -> list[bytes]:
+    def chain(self, start: bytes, messages: tuple[Message, ...]) -> list[bytes]:
         """``chain[n]`` is the digest of the first n messages; ``chain[0]`` is ``start``."""
         kept = self._common(messages) if start == self._start and self._chain else 0
         chain = self._chain[: kept + 1] if kept else [start]
@@ -41,7 +41,9 @@ class ChainMemory:
         self._start, self._messages, self._chain = start, messages, chain
         return chain
 
-    def _common(self, messages: Sequence[Message]) -> int:
+    def _common(self, messages: tuple[Message, ...]) -> int:
+        if messages[: len(self._messages)] == self._messages:  # The usual case, at the speed of comparing pointers.
+            return len(self._messages)
         count = 0
         for known, message in zip(self._messages, messages, strict=False):
             if known is not message:

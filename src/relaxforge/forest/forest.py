@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from relaxforge.core.messages import Message, ModelRequest, digest
+from relaxforge.core.messages import Message, ModelRequest, Tool, digest
 from relaxforge.core.turns import Generation, Observation
 from relaxforge.forest.chain import ChainMemory, extend, link
 from relaxforge.forest.drift import DriftNote, drift_notes, leniencies
 from relaxforge.forest.state import Kind, State
+
+Index = dict[bytes, tuple[State, ...]]
+"""States by digest, oldest first. Tuples, because most hold one State and a list of one is twice as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class PendingTurn:
     The first ``split`` messages of the request are the conversation of ``parent``; the rest is new. ``observation`` is
     set when the whole request is an observation already committed (repeated sampling): then nothing is rendered.
     ``names`` are the digests under which the request's full conversation is found again: its canonical one first.
+    ``spelling`` is set when leniency was needed: the digest by which this client calls the conversation of the State.
     """
 
     request: ModelRequest
@@ -26,6 +31,7 @@ class PendingTurn:
     split: int
     observation: State | None
     names: tuple[bytes, ...]
+    spelling: bytes | None
     leniency: Mapping[str, int]
     drift: tuple[DriftNote, ...]
 
@@ -40,9 +46,10 @@ class SessionForest:
     def __init__(self, *, strict: bool = False) -> None:
         self.states: list[State] = []
         self.strict = strict
-        self._named: dict[bytes, list[State]] = {}
-        self._lenient: dict[bytes, list[State]] = {}
+        self._named: Index = {}
+        self._lenient: Index = {}
         self._memory = ChainMemory()
+        self._starts: dict[tuple[tuple[Tool, ...], str], bytes] = {}
         self._deliveries = 0
 
     @property
@@ -59,33 +66,33 @@ class SessionForest:
 
     def begin(self, request: ModelRequest) -> PendingTurn:
         """Find the longest committed prefix of ``request``. Reads only."""
-        start = digest(b"root", request.seed_digest)
+        start = self._start(request)
         chain = self._memory.chain(start, request.messages)
-        parent, split, tied = self._longest(chain, request.messages, self._named)
+        root = State(len(self.states), Kind.ROOT, None, start, start)
+        exact = self._longest(chain, 0, self._named) or _Found(root, 0)
+        found = self._wider(exact, request.messages) or exact
+        state, split, tied = found
         leniency: dict[str, int] = {}
-        if not self.strict and _has_answer(request.messages, split):
-            loose = [start, *extend(start, (message.lenient for message in request.messages))]
-            candidate, reach, choice = self._longest(loose, request.messages, self._lenient)
-            if candidate is not None and reach > split:
-                parent, split, tied = candidate, reach, choice
-                leniency = dict(leniencies(candidate.conversation(), request.messages[:reach]))
+        if found is not exact:
+            ours = state.conversation(exact.split)
+            leniency = dict(leniencies(ours, request.messages[exact.split : split]))
         if tied:
             leniency["tied_siblings"] = 1
-        if parent is None:
-            parent = State(len(self.states), Kind.ROOT, None, start, start)
-        canonical = extend(parent.digest, (message.exact for message in request.messages[split:]))
-        names = tuple(dict.fromkeys([canonical[-1] if canonical else parent.digest, chain[-1]]))
-        if parent.kind is Kind.OBSERVATION:
-            owner = parent.parent
-            assert owner is not None  # noqa: S101  (an observation always has a parent; for the type checker)
-            return PendingTurn(request, owner, split, parent, names, leniency, ())
-        return PendingTurn(request, parent, split, None, names, leniency, drift_notes(parent, split, request.messages))
+        spelling = None if found is exact else chain[split]
+        canonical = extend(state.digest, (message.exact for message in request.messages[split:]))
+        names = tuple(dict.fromkeys([canonical[-1] if canonical else state.digest, chain[-1]]))
+        if state.kind is Kind.OBSERVATION and state.parent is not None:
+            return PendingTurn(request, state.parent, split, state, names, spelling, leniency, ())
+        drift = drift_notes(state, split, request.messages)
+        return PendingTurn(request, state, split, None, names, spelling, leniency, drift)
 
     def commit(
         self, pending: PendingTurn, observation: Observation, generation: Generation, answer: Message, request_id: str
     ) -> State:
         """Add the observation (unless it is there) and the response, together. The only mutation of the tree."""
         parent = self._adopt(pending.parent)
+        if pending.spelling is not None:
+            self._name(pending.observation or parent, pending.spelling)
         observed = pending.observation or self._observe(parent, pending, observation)
         response = State(
             len(self.states),
@@ -110,7 +117,7 @@ class SessionForest:
 
     def find(self, request: ModelRequest) -> tuple[State | None, int]:
         """The State that ``request``'s conversation names and how many messages match (all of them on success)."""
-        start = digest(b"root", request.seed_digest)
+        start = self._start(request)
         chain = [start, *extend(start, (message.exact for message in request.messages))]
         state, reach = self._reach(chain, self._named)
         if reach < len(request.messages) and not self.strict:
@@ -120,28 +127,41 @@ class SessionForest:
                 state, reach = candidate, lenient_reach
         return state, reach
 
-    def _reach(self, chain: Sequence[bytes], index: Mapping[bytes, list[State]]) -> tuple[State | None, int]:
+    def _start(self, request: ModelRequest) -> bytes:
+        seed = (request.tools, request.template_kwargs)
+        if (start := self._starts.get(seed)) is None:
+            start = self._starts[seed] = digest(b"root", request.seed_digest)
+        return start
+
+    def _reach(self, chain: Sequence[bytes], index: Index) -> tuple[State | None, int]:
         for count in range(len(chain) - 1, -1, -1):
-            if states := [s for s in index.get(chain[count], ()) if s.messages or s.kind is Kind.ROOT]:
+            if states := index.get(chain[count]):
                 return max(states, key=lambda state: (state.is_response, state.delivered, state.index)), count
         return None, 0
 
-    def _longest(
-        self, chain: Sequence[bytes], messages: Sequence[Message], index: Mapping[bytes, list[State]]
-    ) -> tuple[State | None, int, bool]:
-        """The State to continue, how many messages it covers, and whether equal siblings left a choice.
+    def _wider(self, exact: _Found, messages: tuple[Message, ...]) -> _Found | None:
+        """A match that covers more than the ``exact`` one by overlooking what clients change in an answer's echo."""
+        if self.strict or not _has_answer(messages, exact.split):
+            return None
+        start = exact.state.lenient
+        loose = [start, *extend(start, (message.lenient for message in messages[exact.split :]))]
+        found = self._longest(loose, exact.split, self._lenient)
+        return found if found is not None and found.split > exact.split else None
+
+    def _longest(self, chain: Sequence[bytes], offset: int, index: Index) -> _Found | None:
+        """The State to continue; ``chain[n]`` is the digest of the first ``offset + n`` messages.
 
         Past the last message only answers and the root can be continued: an observation already ends in the
         generation prompt, so it serves only a request that ends exactly there.
         """
-        for count in range(len(messages), -1, -1):
-            whole = count == len(messages)
-            states = [s for s in index.get(chain[count], ()) if whole or s.kind is not Kind.OBSERVATION]
-            if whole and (observed := [s for s in states if s.kind is Kind.OBSERVATION and s.messages]):
-                return observed[-1], count, False
-            if states := [s for s in states if s.kind is not Kind.OBSERVATION]:
-                return _latest(states), count, len(states) > 1
-        return None, 0, False
+        for count in range(len(chain) - 1, -1, -1):
+            named = index.get(chain[count], ())
+            whole = [s for s in named if s.kind is Kind.OBSERVATION and s.messages] if count == len(chain) - 1 else []
+            if whole:
+                return _Found(whole[-1], offset + count)
+            if open_ended := [s for s in named if s.kind is not Kind.OBSERVATION]:
+                return _Found(_latest(open_ended), offset + count, len(open_ended) > 1)
+        return None
 
     def _adopt(self, parent: State) -> State:
         if parent.kind is not Kind.ROOT:
@@ -178,9 +198,22 @@ class SessionForest:
             state.length = parent.length + len(state.tokens)
             parent.children.append(state)
         self.states.append(state)
-        for name in dict.fromkeys([state.digest, *names]):
-            self._named.setdefault(name, []).append(state)
-        self._lenient.setdefault(state.lenient, []).append(state)
+        for name in (state.digest, *names):
+            self._name(state, name)
+        self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+
+    def _name(self, state: State, name: bytes) -> None:
+        states = self._named.get(name, ())
+        if state not in states:
+            self._named[name] = (*states, state)
+
+
+class _Found(NamedTuple):
+    """A State that covers the first ``split`` messages, and whether equal siblings left a choice."""
+
+    state: State
+    split: int
+    tied: bool = False
 
 
 def _has_answer(messages: Sequence[Message], start: int) -> bool:

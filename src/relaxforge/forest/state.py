@@ -20,6 +20,9 @@ class Kind(StrEnum):
     """Exactly what the model sampled, end token included; mask 1."""
 
 
+_NO_LOGPROBS = log_probs()  # One for all observations, which never get any.
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """A node of the forest. Everything but the delivery marks is fixed once it is committed.
@@ -37,7 +40,7 @@ class State:
     lenient: bytes
     messages: tuple[Message, ...] = ()
     tokens: array[int] = field(default_factory=token_ids)
-    logprobs: array[float] = field(default_factory=log_probs)
+    logprobs: array[float] = field(default_factory=lambda: _NO_LOGPROBS)
     versions: tuple[VersionSpan, ...] = ()
     finish: FinishReason | None = None
     request_id: str | None = None
@@ -79,6 +82,11 @@ class State:
             ids.extend(state.tokens)
         return ids
 
-    def conversation(self) -> tuple[Message, ...]:
-        """All messages of the conversation up to here."""
-        return tuple(message for state in self.lineage() for message in state.messages)
+    def conversation(self, start: int = 0) -> tuple[Message, ...]:
+        """The messages of the conversation up to here, from the ``start``-th on."""
+        newest_first: list[Message] = []
+        for state in self._upwards():
+            if state.depth <= start:
+                break
+            newest_first += reversed(state.messages)
+        return tuple(reversed(newest_first[: self.depth - start]))
