@@ -7,19 +7,18 @@ once.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from relaxforge.core.turns import VersionSpan, log_probs, token_ids
+from relaxforge.core.turns import LogProbs, TokenIds, VersionSpan, log_probs, token_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One node's tokens. ``logprobs`` is empty for observations (mask 0), else one value per token (mask 1)."""
 
-    tokens: array[int]
-    logprobs: array[float] = field(default_factory=log_probs)
+    tokens: TokenIds
+    logprobs: LogProbs = field(default_factory=log_probs)
     versions: tuple[VersionSpan, ...] = ()
 
     @property
@@ -76,10 +75,10 @@ class Sample:
 
     name: str | None
     state: str
-    tokens: array[int]
+    tokens: TokenIds
     prompt_length: int
-    loss_mask: array[int]
-    logprobs: array[float]
+    loss_mask: TokenIds
+    logprobs: LogProbs
     versions: tuple[VersionSpan, ...]
     turns: int
     terminal_status: str
@@ -92,7 +91,7 @@ class Sample:
         return len(self.tokens) - self.prompt_length
 
 
-def flatten(group: SampleGroup, context: ContextPath) -> tuple[array[int], int, array[int], array[float]]:
+def flatten(group: SampleGroup, context: ContextPath) -> tuple[TokenIds, int, TokenIds, LogProbs]:
     """A Context as (tokens, prompt_length, loss_mask, logprobs); the last two have one entry per response token."""
     tokens, mask, logprobs = token_ids(), token_ids(), log_probs()
     prompt_length = 0

@@ -10,17 +10,23 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from relaxforge.core.messages import Message
 
+if TYPE_CHECKING:
+    TokenIds = array[int]
+    LogProbs = array[float]
+else:  # Python 3.11 cannot subscript array at run time, where ipc reads the fields' types
+    TokenIds = LogProbs = array
 
-def token_ids(values: Iterable[int] = ()) -> array[int]:
+
+def token_ids(values: Iterable[int] = ()) -> TokenIds:
     """An ``array('i')`` of token ids from any iterable of ints."""
     return array("i", values)
 
 
-def log_probs(values: Iterable[float] = ()) -> array[float]:
+def log_probs(values: Iterable[float] = ()) -> LogProbs:
     """An ``array('f')`` of logprobs from any iterable of floats."""
     return array("f", values)
 
@@ -68,7 +74,7 @@ class GenerateRequest:
 
     session_id: str
     request_id: str
-    prompt_ids: array[int]
+    prompt_ids: TokenIds
     delta_start: int
     sampling: Sampling
 
@@ -78,8 +84,8 @@ class TokenChunk:
     """Tokens that arrived since the last chunk, with one logprob each, all sampled by ``weight_version``."""
 
     request_id: str
-    ids: array[int]
-    logprobs: array[float]
+    ids: TokenIds
+    logprobs: LogProbs
     weight_version: int
 
 
@@ -91,8 +97,8 @@ class Generation:
     that needed no computation, ``None`` when the engine cannot tell. ``stop_match``: the stop string that ended it.
     """
 
-    ids: array[int]
-    logprobs: array[float]
+    ids: TokenIds
+    logprobs: LogProbs
     versions: tuple[VersionSpan, ...]
     finish: FinishReason
     cached_tokens: int | None = None
@@ -175,5 +181,5 @@ class Observation:
     ``normalised`` counts, by cause, what rendering had to change (a folded system message, a missing end of turn).
     """
 
-    ids: array[int]
+    ids: TokenIds
     normalised: dict[str, int] = field(default_factory=dict)

@@ -62,17 +62,19 @@ class ChildChannel:
 
     def _send(self, frame: Frame) -> None:
         # Nobody reads the answer when main is gone; what that means for the child is the reader's business.
-        with self._write_lock, suppress(BrokenPipeError, ConnectionResetError):
+        with self._write_lock, suppress(OSError):
             self._socket.sendall(pack(frame))
 
     def _read(self) -> None:
-        reader = self._socket.makefile("rb")
         try:
-            while header := reader.read(HEADER):
-                self._frames.put(unpack(reader.read(int.from_bytes(header, "little"))))
+            with self._socket.makefile("rb") as reader:
+                while header := reader.read(HEADER):
+                    self._frames.put(unpack(reader.read(int.from_bytes(header, "little"))))
         except (OSError, ValueError):
             pass  # A broken socket means the same as a closed one: main is gone.
         if self._lifeline_exit is not None:
             os._exit(self._lifeline_exit)
+        with self._write_lock:
+            self._socket.close()
         self.closed = True
         self._frames.put(None)

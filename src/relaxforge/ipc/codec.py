@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ def _decode_ext(code: int, data: memoryview) -> array[Any]:
 
 
 def _convert_other(kind: Any, value: Any) -> Any:
-    if (get_origin(kind) or kind) is array and isinstance(value, array):
+    if kind is array and isinstance(value, array):
         return value
     raise TypeError(f"{type(value).__name__} is not a {kind}")
 

@@ -12,7 +12,6 @@ from relaxforge.ipc.codec import decode, encode
 
 Kind = Literal["call", "reply", "error", "event", "notice"]
 HEADER = 4
-MAX_FRAME = 1 << 31
 
 
 class Frame(NamedTuple):
