@@ -41,11 +41,23 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class Served:
-    """A request whose answer is under way or recorded."""
+    """A request whose answer is under way or recorded; ``retries`` counts the requests that were given it again."""
 
     record: RequestRecord
     hint: RetryHint
     answer: asyncio.Task[ModelTurn]
+    retries: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """In flight, or answered without an error."""
+        return not self.answer.done() or (not self.answer.cancelled() and self.answer.exception() is None)
+
+    @property
+    def lost(self) -> bool:
+        """Answered, but neither this client nor one that repeated the request has read it."""
+        state = self.record.state
+        return self.record.delivered is False and not (state is not None and state.delivered)
 
 
 class RetryBook:
@@ -57,28 +69,30 @@ class RetryBook:
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
-        self._by_body: dict[bytes, Served] = {}
+        self._by_body: dict[bytes, list[Served]] = {}
         self._by_key: dict[str, Served] = {}
 
     def note(self, served: Served) -> None:
-        self._by_body[served.hint.body] = served
+        self._by_body.setdefault(served.hint.body, []).append(served)
         if served.hint.idempotency_key is not None:
             self._by_key[served.hint.idempotency_key] = served
 
     def earlier(self, hint: RetryHint) -> Served | None:
         """The request that ``hint`` repeats, if its answer can still be given; ``None`` for a new request."""
-        if self._policy == "branch":
-            return None
+        found = None if self._policy == "branch" else self._find(hint)
+        if found is not None:
+            found.retries += 1
+        return found
+
+    def _find(self, hint: RetryHint) -> Served | None:
         same_key = self._by_key.get(hint.idempotency_key) if hint.idempotency_key is not None else None
         if same_key is not None and same_key.hint.body == hint.body:
-            return same_key if _usable(same_key) else None
-        served = self._by_body.get(hint.body)
-        if served is None or not _usable(served):
-            return None
+            return same_key if same_key.usable else None
         marked = hint.retry_count >= 1 or self._policy == "replay"
-        return served if marked or served.record.delivered is False else None
+        equal = [served for served in self._by_body.get(hint.body, ()) if served.usable and (marked or served.lost)]
+        return max(reversed(equal), key=_likeliest, default=None)
 
 
-def _usable(served: Served) -> bool:
-    """In flight, or answered without an error."""
-    return not served.answer.done() or (not served.answer.cancelled() and served.answer.exception() is None)
+def _likeliest(served: Served) -> tuple[bool, bool, int]:
+    """Of several equal requests (best of n), the one whose client most probably gave up; each gets its own retry."""
+    return served.lost, not served.answer.done(), -served.retries

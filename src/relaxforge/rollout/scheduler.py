@@ -75,6 +75,11 @@ class Tick:
 
 
 Event = GroupReady | GroupEnded | GroupScored | Tick
+EXPECTED_IN: Mapping[type, frozenset[Phase]] = {
+    GroupReady: frozenset({Phase.PREPARE}),
+    GroupEnded: RESIDENT,
+    GroupScored: frozenset({Phase.REWARD}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,10 @@ Command = StartGroup | LeaseGroup | ScoreGroup | TransferGroup | CancelGroup | C
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """One rollout step. ``groups`` holds what is under way, in the order of starting."""
+    """One rollout step. ``groups`` holds what is under way, in the order of starting.
+
+    ``reasons`` counts the ``failures_in_a_row`` by category.
+    """
 
     plan: Plan
     next_number: int
@@ -160,12 +168,12 @@ def open_step(plan: Plan, first_number: int, now: float) -> tuple[StepState, lis
 
 
 def step(state: StepState, event: Event, now: float) -> tuple[StepState, list[Command]]:
-    """Take one event in. Late news about Groups that are gone changes nothing."""
+    """Take one event in. Late news, about Groups that are gone or further than that, changes nothing."""
     if isinstance(event, Tick):
         if state.closed or now - state.changed_at < HEARTBEAT_S:
             return state, []
         return replace(state, changed_at=now), [Heartbeat()]
-    if state.closed or event.number not in state.groups:
+    if state.closed or state.groups.get(event.number) not in EXPECTED_IN[type(event)]:
         return state, []
     state = replace(state, changed_at=now)
     if isinstance(event, GroupReady):
@@ -181,7 +189,7 @@ def step(state: StepState, event: Event, now: float) -> tuple[StepState, list[Co
 def _scored(state: StepState, event: GroupScored) -> StepState:
     if event.verdict == "failed":
         return _failed(state, event.number, event.reason)
-    state = replace(_forget(state, event.number), failures_in_a_row=0)
+    state = replace(_forget(state, event.number), failures_in_a_row=0, reasons={})
     if event.verdict == "accepted":
         return replace(state, accepted=state.accepted + 1)
     return replace(state, lost=state.lost + 1)
