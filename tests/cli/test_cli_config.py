@@ -44,7 +44,8 @@ def test_relative_paths_of_a_run_file_start_at_its_folder(tmp_path):
     path = run_file(
         folder,
         'prompt_data = "data/train.jsonl"\neval_prompt_data = ["easy", "data/easy.jsonl"]\nmodel = "./model"\n'
-        'custom_rm_path = "verify.py:reward"\nscripted_replies = "/abs/replies.jsonl"\nresume = "latest"\n',
+        'custom_rm_path = "verify.py:reward"\nengine = "scripted"\nscripted_replies = "/abs/replies.jsonl"\n'
+        'resume = "latest"\n',
     )
     config = load_config("train", [path])
     assert config.data.prompt_data == str(folder / "data/train.jsonl")

@@ -12,8 +12,8 @@ def test_init_writes_a_configuration_that_loads(tmp_path, capsys):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     config = load_config("train", [str(folder / "run.toml"), "--engine", "scripted", "--model", "tiny"])
     assert config.agents.agent_cwd == str(folder)
-    assert len(open_training(config.data)) == 4
-    assert [len(dataset) for dataset in open_held_out(config.data).values()] == [2]
+    assert len(open_training(config.data)) == 8
+    assert [len(dataset) for dataset in open_held_out(config.data).values()] == [4]
     assert f"relaxforge doctor '{folder / 'run.toml'}'\n" in capsys.readouterr().out
 
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
 from relaxforge.cli.config import Config
+from relaxforge.cli.conversation import visible
 from relaxforge.core.errors import RelaxForgeError
 from relaxforge.credit.functions import load_function
-from relaxforge.engine.scripted import read_rules
+from relaxforge.engine.scripted.rules import read_rules
 from relaxforge.models.resolve import resolve
 from relaxforge.render.renderer import Renderer
 from relaxforge.tasks.dataset import open_held_out, open_training
@@ -36,10 +38,12 @@ def doctor(config: Config) -> int:
     """Print every finding; 0 when a run could start, 2 when not."""
     console, problems = Console(highlight=False), 0
     for title, section in SECTIONS.items():
-        console.print(Text(title, "bold"))
+        findings = Table.grid(padding=(0, 1))
         for finding in _examined(section, config):
             problems += finding.level == "problem"
-            console.print(Text.assemble((f"  {finding.level:<8}", STYLES[finding.level]), finding.text))
+            findings.add_row(Text(f"  {finding.level:<8}", STYLES[finding.level]), Text(visible(finding.text)))
+        console.print(Text(title, "bold"))
+        console.print(findings)
     console.print(f"{problems} problem{'' if problems == 1 else 's'}" if problems else "ready to run", style="bold")
     return 2 if problems else 0
 
@@ -105,20 +109,23 @@ def reward(config: Config) -> Iterator[Finding]:
 
 def template(config: Config) -> Iterator[Finding]:
     """What the chat template does and refuses; the first lines are what agents notice."""
-    folder = resolve(config.run.model, weights=False)
+    folder = resolve(config.run.model)
     renderer = Renderer.load(folder.path, config.render)
     yield Finding("ok", f"{folder.name}: {folder.path}")
     for name, value in renderer.properties.described():
-        yield Finding("note", f"{name.replace('_', ' ')}: {value}")
+        if value:
+            yield Finding("note", f"{name.replace('_', ' ')}: {value}")
 
 
 def engine(config: Config) -> Iterator[Finding]:
     """Whether the engine has what it needs."""
-    if config.engine.engine == "scripted":
-        rules = read_rules(config.engine.scripted_replies)
-        yield Finding("ok", f"scripted, {len(rules)} rules from {config.engine.scripted_replies}")
+    script = config.engine.scripted_replies
+    if script is not None:
+        yield Finding("ok", f"scripted, {len(read_rules(script))} rules from {script}")
+    elif config.engine.engine == "scripted":
+        yield Finding("ok", "scripted, with the built-in replies (--scripted-replies gives others)")
     else:
-        yield Finding("ok", config.engine.engine)
+        yield Finding("ok", f"{config.engine.engine} on {config.engine.engine_device}")
 
 
 def capacity(config: Config) -> Iterator[Finding]:

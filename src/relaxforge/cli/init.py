@@ -14,7 +14,7 @@ import tyro
 from relaxforge.cli.flags import parse_flags
 from relaxforge.core.errors import ConfigError
 
-FILES = ("run.toml", "agent.py", "tasks.jsonl", "heldout.jsonl", "replies.jsonl")
+FILES = ("run.toml", "agent.py", "tasks.jsonl", "heldout.jsonl")
 
 
 @dataclass(frozen=True, slots=True)

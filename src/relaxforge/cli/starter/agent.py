@@ -20,9 +20,9 @@ def main() -> None:
 
 
 def work(messages: list[dict[str, Any]], metadata: dict[str, Any]) -> float:
-    """The reward of one Task: 1.0 when the right answer is in the reply, else 0.0."""
-    reply = ask(messages)
-    return float(metadata["answer"] in (reply["content"] or ""))
+    """The reward of one Task: 1.0 for the right answer, else 0.0."""
+    reply = ask(messages)["content"] or ""
+    return float(reply.strip(" .!\n").lower() == metadata["answer"])
 
 
 def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:

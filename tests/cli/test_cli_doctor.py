@@ -1,0 +1,94 @@
+import json
+
+import pytest
+
+from relaxforge.cli.config import load_config
+from relaxforge.cli.doctor import doctor
+from relaxforge.cli.init import init
+
+
+@pytest.fixture
+def project(tmp_path, capsys):
+    init([str(tmp_path / "project")])
+    capsys.readouterr()
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def examine(project, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "4000")
+
+    def examine(*flags):
+        """Exit code and lines of `relaxforge doctor run.toml FLAGS` with the tiny model and the scripted engine."""
+        quick = ["--model", "tiny", "--engine", "scripted"]
+        code = doctor(load_config("doctor", [str(project / "run.toml"), *quick, *flags]))
+        return code, [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    return examine
+
+
+def test_a_sound_project_is_ready_to_run(examine, project):
+    code, lines = examine()
+    assert code == 0
+    assert lines[-1] == "ready to run"
+    assert f"ok {project}/tasks.jsonl: 8 Tasks" in lines
+    assert "ok scripted, with the built-in replies (--scripted-replies gives others)" in lines
+    assert any(line.startswith("note generation prompt: <|im_start|>assistant") for line in lines)
+    assert not any(line.startswith(("warning", "problem")) for line in lines)
+
+
+def test_doctor_leaves_nothing_behind(examine, project):
+    before = sorted(project.rglob("*"))
+    examine()
+    assert sorted(project.rglob("*")) == before
+
+
+def test_every_problem_is_found_at_once(examine, project):
+    (project / "tasks.jsonl").write_text('{"question": "no key we know"}\n')
+    (project / "rules.jsonl").write_text("not json\n")
+    code, lines = examine(
+        *("--agent-command", "pyhton3 agent.py", "--custom-rm-path", "no_such_module.reward"),
+        *("--scripted-replies", str(project / "rules.jsonl")),
+    )
+    assert code == 2
+    problems = [line for line in lines if line.startswith("problem")]
+    assert [any(word in line for line in problems) for word in ("tasks.jsonl:1", "pyhton3", "no_such_module", "rules")]
+    assert lines[-1] == "4 problems"
+
+
+def test_withheld_variables_are_named_without_their_values(examine, monkeypatch):
+    monkeypatch.setenv("MY_API_TOKEN", "hunter2")
+    _, lines = examine()
+    said = next(line for line in lines if line.startswith("note agents do not see"))
+    assert "MY_API_TOKEN" in said
+    assert not any("hunter2" in line for line in lines)
+    _, lines = examine("--agent-env", "MY_API_TOKEN")
+    assert not any("MY_API_TOKEN" in line for line in lines)
+
+
+def test_the_capacity_table_is_that_of_the_guide(examine, project):
+    (project / "small.jsonl").write_text(json.dumps({"input": "x"}) + "\n")
+    _, lines = examine(
+        *("--agentic-concurrency", "6", "--n-samples-per-prompt", "5", "--n-samples-per-eval-prompt", "4"),
+        *("--eval-prompt-data", "a", str(project / "small.jsonl")),
+    )
+    assert "note T = 6 Groups x 5 = 30 training Sessions at once" in lines
+    assert "note E_a = 8 Groups x 4 = 32 evaluation Sessions at once" in lines
+    assert "ok external_slots >= max(T, E_peak) = 32; fewer can block the first requests" in lines
+
+
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (("--rollout-top-p", "0.9"), "--rollout-top-p below 1"),
+        (("--rollout-top-k", "20"), "--rollout-top-k above 0"),
+        (("--n-samples-per-prompt", "1"), "a Group of one has nothing to compare"),
+        (("--over-sampling-batch-size", "6"), "work beyond --rollout-batch-size is thrown away"),
+        (("--eval-interval", "None"), "--eval-prompt-data without --eval-interval"),
+        (("--eval-prompt-data",), "--eval-interval without --eval-prompt-data"),
+    ],
+)
+def test_settings_that_are_odd_together_are_a_warning(examine, flags, warning):
+    code, lines = examine(*flags)
+    assert code == 0
+    assert any(line.startswith("warning") and warning in line for line in lines)
