@@ -10,7 +10,7 @@ from relaxforge.core.messages import chat_message
 from relaxforge.core.samples import Sample
 from relaxforge.core.turns import VersionSpan
 from relaxforge.forest.lineage import sample
-from relaxforge.forest.state import State
+from relaxforge.forest.state import Kind, State
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.requests import RequestRecord
 
@@ -60,11 +60,10 @@ def dump_line(outcome: Outcome, *, run_id: str, incarnation: int, rollout_id: in
 
 
 def _state(state: State) -> dict[str, Any]:
-    parent = state.parent
     messages = [chat_message(message) for message in state.messages]
     return {
         "state": state.name,
-        "parent": parent.name if parent is not None and parent.parent is not None else None,
+        "parent": _name(state.parent),
         "kind": str(state.kind),
         "hash": state.digest.hex(),
         "message": messages[0] if state.is_response else messages,
@@ -77,12 +76,17 @@ def _state(state: State) -> dict[str, Any]:
     }
 
 
+def _name(state: State | None) -> str | None:
+    """The name of a State in the dump, which leaves out the technical roots."""
+    return None if state is None or state.kind is Kind.ROOT else state.name
+
+
 def _request(record: RequestRecord) -> dict[str, Any]:
     return {
         "request_id": record.request_id,
         "api": record.api,
-        "parent_state": record.parent.name if record.parent is not None else None,
-        "state": record.state.name if record.state is not None else None,
+        "parent_state": _name(record.parent),
+        "state": _name(record.state),
         "http_status": record.http_status,
         "error": record.error,
         "new_messages": record.new_messages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from array import array
 from collections import Counter
@@ -132,7 +133,9 @@ class Session:
             self.forest.deliver(record.state)
 
     def open_gate(self) -> None:
-        """The Group has its lease: held requests go on and active time starts."""
+        """The Group has its lease: held requests go on and active time starts, unless the Session is over already."""
+        if self._sealed:
+            return
         self.clock.run()
         self.lease.set()
 
@@ -142,7 +145,8 @@ class Session:
         self.clock.pause()
         self.lease.set()
         for request_id in list(self._serving):
-            await self._engine.abort(request_id)
+            with contextlib.suppress(EngineError):  # The request itself ends with the same error, and is recorded.
+                await self._engine.abort(request_id)
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
         await asyncio.gather(*self._comparisons)
 
@@ -159,8 +163,9 @@ class Session:
         try:
             turn = await self._answer(request, record)
         except RelaxForgeError as error:
-            _fail(record, error)
-            raise self._as_request_error(error) from error
+            answered = self._as_request_error(error)
+            _fail(record, answered)
+            raise answered from error
         else:
             record.http_status = 200
             return turn
@@ -181,7 +186,7 @@ class Session:
         delta_start = pending.parent.length
         generation = await self._generate(prompt, delta_start, sampling, record)
         if not generation.ids:
-            raise discarded(self.session_id)  # Aborted before the first token: there is nothing to keep.
+            raise self._empty(generation, record)
         parsed = self._renderer.parse(
             generation.ids,
             tools=request.tools,
@@ -223,7 +228,9 @@ class Session:
                     param="messages",
                 )
             wanted = min(wanted, room)
-        seed = request.seed if request.seed is not None else _derive(self.identity.seed, request_id)
+        # The id without the Session's, which changes with every incarnation of a run.
+        number = request_id.removeprefix(self.session_id)
+        seed = request.seed if request.seed is not None else _derive(self.identity.seed, number)
         return replace(
             self._sampling,
             max_tokens=wanted,
@@ -247,6 +254,14 @@ class Session:
             for span in generation.versions
         ]  # fmt: skip
         return generation
+
+    def _empty(self, generation: Generation, record: RequestRecord) -> RelaxForgeError:
+        """There is nothing to keep: we aborted before the first token, or the engine broke its promise."""
+        if self._sealed:
+            return discarded(self.session_id)
+        return EngineError(
+            f"request {record.request_id}: the engine returned no token at all (finish reason {generation.finish})"
+        )
 
     def _check_render(self, pending: PendingTurn, observation: Observation) -> None:
         """Every n-th Turn, compare with a full render; after the answer was given, not before."""
@@ -308,9 +323,9 @@ def _fail(record: RequestRecord, error: Exception) -> None:
     record.error = str(error)
 
 
-def _derive(seed: int, request_id: str) -> int:
+def _derive(seed: int, number: str) -> int:
     """A seed per request: repeatable for a Session's n-th request, different for every other."""
-    return int.from_bytes(blake2b(f"{seed}/{request_id}".encode(), digest_size=4).digest(), "little")
+    return int.from_bytes(blake2b(f"{seed}/{number}".encode(), digest_size=4).digest(), "little")
 
 
 def _retrieve(task: asyncio.Task[ModelTurn]) -> None:

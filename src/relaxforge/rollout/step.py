@@ -167,6 +167,8 @@ class Step:
             match command:
                 case StartGroup(number):
                     self._start(number)
+                case LeaseGroup(number) | CancelGroup(number) if number not in self._groups:
+                    pass  # It has ended; the event that says so is still waiting behind the one that led here.
                 case LeaseGroup(number):
                     self._groups[number].lease()
                 case ScoreGroup(number):
@@ -210,9 +212,11 @@ class Step:
         if group.stopped_by == "surplus":
             self._finish(group, "surplus")
             return
-        if group.failure is not None:
+        failure = group.failure
+        group.outcomes.sort(key=lambda outcome: group.sessions.index(outcome.session))
+        if failure is not None:
             self._finish(group, group.stopped_by or "group_dropped")
-        self._events.put_nowait(GroupEnded(group.number, group.failure))
+        self._events.put_nowait(GroupEnded(group.number, failure))
 
     async def _announce_ready(self, group: RunningGroup) -> None:
         for session in group.sessions:
@@ -244,7 +248,7 @@ class Step:
         else:
             self._finish(group, verdict.reason)
         self._rooms.progress.scored(len(group.outcomes))
-        self._events.put_nowait(GroupScored(group.number, verdict.verdict, verdict.reason))
+        self._events.put_nowait(GroupScored(group.number, verdict.verdict, group.failure or verdict.reason))
 
     async def _transfer(self, number: int) -> None:
         scored = self._scored.pop(number)

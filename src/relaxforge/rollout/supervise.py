@@ -99,7 +99,9 @@ async def _until_ended(
     first = asyncio.create_task(session.first_request.wait())
     first.add_done_callback(lambda _: outcome.durations.setdefault("prepare", time.monotonic() - started))
     leased = asyncio.create_task(session.lease.wait())
-    leased.add_done_callback(lambda _: outcome.durations.setdefault("wait", time.monotonic() - started))
+    leased.add_done_callback(
+        lambda _: outcome.durations.setdefault("wait", time.monotonic() - started - outcome.durations.get("prepare", 0))
+    )
     try:
         done, _ = await asyncio.wait({exited, *watches}, return_when=asyncio.FIRST_COMPLETED)
         return None if exited in done else next(reason for task, reason in watches.items() if task in done)
