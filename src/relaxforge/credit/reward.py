@@ -140,7 +140,9 @@ def _in_thread(function: Callable[[RewardInput], T], session: RewardInput) -> Aw
         try:
             outcome.set_result(function(session))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the one who waits
-            outcome.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            # A future can carry neither StopIteration nor what would end the program.
+            fits = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            outcome.set_exception(error if fits else RuntimeError(repr(error)))
 
     threading.Thread(target=run, name=f"reward-{session.session_id}", daemon=True).start()
     return asyncio.wrap_future(outcome)
