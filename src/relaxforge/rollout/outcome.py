@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from relaxforge.core.sessions import AgentExit, AgentOutput, Failure, Reward, SessionStatus
@@ -30,6 +31,7 @@ class Outcome:
     contexts: tuple[Context, ...] = ()
     failure: Failure | None = None
     exit: AgentExit | None = None
+    folder: Path | None = None
     durations: dict[str, float] = field(default_factory=dict)
     reward: float | None = None
     reward_detail: Reward = None

@@ -119,10 +119,15 @@ class Step:
                 group.halt("surplus")
             raise
         finally:
+            await self._wind_up()
+        self._raise_late_errors()
+
+    async def _wind_up(self) -> None:
+        """Wait for everything that was started; Groups whose score came too late are surplus."""
+        while self._tasks or self._groups:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for group in list(self._groups.values()):
                 self._finish(group, group.stopped_by or "surplus")
-        self._raise_late_errors()
 
     def debug_state(self) -> dict[str, Any]:
         return {
@@ -268,6 +273,7 @@ class Step:
         for outcome in sorted(group.outcomes, key=lambda ended: ended.session.session_id):
             self._count(outcome)
             self.order.keep(outcome)
+            self._spawn(self._rooms.supervisor.tidy(outcome))
 
     def _count(self, outcome: Outcome) -> None:
         if self._rooms.check:

@@ -37,19 +37,22 @@ class Supervisor:
     async def run(self, session: Session, stop: asyncio.Event) -> Outcome:
         """Until the agent is gone and its output read; ``stop`` ends it early. Errors: ``StorageError`` only."""
         outcome = Outcome(session)
-        launch: AgentLaunch | None = None
         try:
             launch = await self._prepare(session)
+            outcome.folder = Path(launch.io_dir)
             await self._live(launch, session, outcome, stop)
         except AgentError as error:
-            outcome.fail(Failure(error.category, str(error), error.log_tail))
+            outcome.fail(Failure(error.category, _named(session.session_id, str(error)), error.log_tail))
         finally:
             await session.seal()
             self.registry.remove(session)
         outcome.durations["generation"] = sum(record.timing.get("generation_s", 0.0) for record in session.records)
-        if launch is not None and not self.agents.keeps_folder(failed=outcome.failure is not None):
-            await asyncio.to_thread(discard_folder, Path(launch.io_dir))
         return outcome
+
+    async def tidy(self, outcome: Outcome) -> None:
+        """Remove the Session's folder unless ``--keep-session-dirs`` keeps it; once its last word is said."""
+        if outcome.folder is not None and not self.agents.keeps_folder(failed=outcome.failure is not None):
+            await asyncio.to_thread(discard_folder, outcome.folder)
 
     async def _prepare(self, session: Session) -> AgentLaunch:
         identity = session.identity
@@ -117,3 +120,7 @@ async def _never_started(session: Session) -> None:
     except TimeoutError:
         return
     await asyncio.Event().wait()
+
+
+def _named(session_id: str, message: str) -> str:
+    return message if session_id in message else f"Session {session_id}: {message}"

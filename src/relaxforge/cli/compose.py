@@ -1,0 +1,236 @@
+"""The composition root: builds every object of a Run from its configuration, starts them, and takes them down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+
+import uvloop
+
+from relaxforge.agents.check import check_command
+from relaxforge.agents.runner import SpawnedAgents
+from relaxforge.cli.config import Config, dump_config, flat
+from relaxforge.core.errors import ConfigError
+from relaxforge.core.ports import Engine, Learner
+from relaxforge.engine.config import Workload
+from relaxforge.engine.create import create_engine
+from relaxforge.gateway.server import Gateway
+from relaxforge.models.resolve import ModelFolder, resolve
+from relaxforge.observe.log import configure, get_logger
+from relaxforge.observe.metrics import open_metrics
+from relaxforge.observe.progress import open_progress
+from relaxforge.observe.report import print_report
+from relaxforge.render.renderer import Renderer
+from relaxforge.rollout.conductor import Conductor
+from relaxforge.rollout.factory import SessionFactory
+from relaxforge.rollout.registry import SessionRegistry
+from relaxforge.rollout.scoring import Scorer
+from relaxforge.rollout.step import Rooms
+from relaxforge.rollout.supervise import Supervisor
+from relaxforge.runs.checkpoint import RunState, find_checkpoint, read_state
+from relaxforge.runs.directory import RunDirectory, open_run_directory
+from relaxforge.runs.feed import TaskFeed
+from relaxforge.runs.training import RunLoop, RunParts
+from relaxforge.tasks.dataset import Dataset, open_held_out, open_training
+from relaxforge.tasks.source import TaskSource
+from relaxforge.train.client import TrainerProcess
+
+log = get_logger()
+
+DONE, INTERRUPTED = 0, 130
+
+
+def run(command: str, config: Config) -> int:
+    """``relaxforge train``: the whole loop; ``relaxforge rollout``: samples and evidence, no trainer."""
+    check_command(config.agents, os.environ)
+    training, held_out = open_training(config.data), open_held_out(config.data)
+    path = run_path(config)
+    checkpoint = find_checkpoint(config.run.resume, checkpoints_of(config, path)) if config.run.resume else None
+    state = read_state(checkpoint) if checkpoint else None
+    folder = resolve(config.run.model, say=_say)
+    with open_run_directory(path, dump_config(config)) as directory:
+        configure(directory.events_log, config.observe.log_level)
+        _say(f"run directory: {directory.path}")
+        program = _Program(config, directory, folder, training, held_out, checkpoint, state, trains=command == "train")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            stopped = runner.run(program.run())
+        print_report(directory.path)
+    return INTERRUPTED if stopped else DONE
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def run_path(config: Config) -> Path:
+    """The run directory: named, or that of the checkpoint to resume, or a new one named after the run file."""
+    if config.run.run_dir is not None:
+        return Path(config.run.run_dir)
+    if config.run.resume == "latest":
+        raise ConfigError("--resume latest needs --run-dir, the folder of the run to go on with")
+    if config.run.resume is not None and config.run.save is None:
+        return Path(config.run.resume).resolve().parent.parent
+    return Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{name_of(config.run_file)}"
+
+
+def name_of(run_file: str | None) -> str:
+    """What to call a run: its run file, or the folder of a run file that is called just run.toml."""
+    if run_file is None:
+        return "run"
+    path = Path(run_file)
+    return path.parent.name if path.stem.lower() == "run" else path.stem
+
+
+def checkpoints_of(config: Config, run_dir: Path) -> Path:
+    return Path(config.run.save) if config.run.save else run_dir / "checkpoints"
+
+
+def steps_of(config: Config, tasks: int) -> int:
+    """Rollout steps of the run: as asked for, or enough to pass ``tasks`` rows ``--num-epoch`` times."""
+    if config.run.num_rollout is not None:
+        return config.run.num_rollout
+    return -(-(config.run.num_epoch or 1) * tasks // config.rollout.rollout_batch_size)
+
+
+class _Program:
+    """One Run, from building to closing. Everything it starts is closed in reverse order, however it ends."""
+
+    def __init__(
+        self,
+        config: Config,
+        directory: RunDirectory,
+        folder: ModelFolder,
+        training: Dataset,
+        held_out: dict[str, Dataset],
+        checkpoint: Path | None,
+        state: RunState | None,
+        *,
+        trains: bool,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._folder = folder
+        self._training = training
+        self._held_out = held_out
+        self._checkpoint = checkpoint
+        self._state = state
+        self._trains = trains
+        self._stop = asyncio.Event()
+        self._progress = open_progress()
+
+    async def run(self) -> bool:
+        """Returns whether the Run was interrupted. Errors: any ``RelaxForgeError``."""
+        work = asyncio.create_task(self._work())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt, work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return True
+
+    def _interrupt(self, work: asyncio.Task[bool]) -> None:
+        if self._stop.is_set():
+            work.cancel()
+            return
+        self._stop.set()
+        _say("finishing this step and saving a checkpoint; interrupt again to stop at once")
+
+    async def _work(self) -> bool:
+        config = self._config
+        async with AsyncExitStack() as stack:
+            renderer = Renderer.load(self._folder.path, config.render)
+            engine = self._engine(renderer)
+            stack.push_async_callback(engine.close)
+            agents = SpawnedAgents(config.agents, self._directory.sessions)
+            registry = SessionRegistry()
+            # Engine and trainer import their libraries at the same time; both are processes of their own.
+            learner, _ = await asyncio.gather(self._learner(stack), engine.start())
+            await agents.start(str(self._directory.logs / "spawner.log"))
+            stack.push_async_callback(agents.close)
+            gateway: Gateway
+            conductor = Conductor(
+                Rooms(
+                    SessionFactory(
+                        config.rollout, config.agents, config.history, engine, renderer, registry,
+                        self._directory.incarnation, config.render.check_render_every,
+                    ),
+                    Supervisor(
+                        agents, config.agents, config.history, registry, self._directory.sessions,
+                        lambda: gateway.base_url,
+                    ),
+                    Scorer(config.credit, config.rollout.dynamic_sampling_filter_path),
+                    self._progress,
+                    check=config.rollout.debug_check_integrity,
+                )
+            )  # fmt: skip
+            gateway = Gateway(registry, config.gateway, (self._folder.name,), conductor.debug_state)
+            await gateway.start()
+            stack.push_async_callback(gateway.close)
+            return await self._loop(conductor, engine, learner, stack)
+
+    def _engine(self, renderer: Renderer) -> Engine:
+        config = self._config.rollout
+        sessions = [config.resident_sessions]
+        if self._held_out and self._config.run.eval_interval is not None:
+            sessions.append(config.resident_eval_groups * config.n_samples_per_eval_prompt)
+        contexts = [config.rollout_max_context_len, config.eval_max_context_len or config.rollout_max_context_len]
+        longest = None if None in contexts else max(length for length in contexts if length is not None)
+        return create_engine(
+            self._config.engine,
+            self._folder.path,
+            renderer.tokenizer,
+            renderer.stop_token_ids[0],
+            Workload(max(sessions), longest),
+            str(self._directory.logs / "engine.log"),
+        )
+
+    async def _learner(self, stack: AsyncExitStack) -> Learner | None:
+        if not self._trains:
+            return None
+        learner = await TrainerProcess.start(
+            self._folder.path,
+            self._config.train,
+            log_path=str(self._directory.logs / "trainer.log"),
+            resume_from=str(self._checkpoint) if self._checkpoint else None,
+        )
+        stack.push_async_callback(learner.close)
+        return learner
+
+    async def _loop(self, conductor: Conductor, engine: Engine, learner: Learner | None, stack: AsyncExitStack) -> bool:
+        config, directory = self._config, self._directory
+        feed = TaskFeed(
+            TaskSource(self._training, shuffle=config.data.rollout_shuffle, seed=config.rollout.rollout_seed)
+        )
+        if self._state is not None:
+            feed.restore(self._state.position, self._state.unconsumed)
+            conductor.number_from(self._state.next_group)
+        metrics = open_metrics(config.observe, directory.path, flat(config), incarnation=directory.incarnation)
+        stack.callback(metrics.close)
+        weights = directory.path / "weights"
+        weights.mkdir(exist_ok=True)
+        stack.callback(shutil.rmtree, weights, ignore_errors=True)
+        parts = RunParts(
+            directory=directory,
+            run=config.run,
+            rollout=config.rollout,
+            steps=steps_of(config, len(self._training)),
+            conductor=conductor,
+            engine=engine,
+            learner=learner,
+            feed=feed,
+            held_out={name: TaskSource(dataset) for name, dataset in self._held_out.items()},
+            metrics=metrics,
+            progress=self._progress,
+            weights_dir=weights,
+            checkpoints=checkpoints_of(config, directory.path),
+            stop=self._stop,
+            log_passrate=config.credit.log_passrate,
+        )
+        return await RunLoop(parts, self._state.next_rollout if self._state else 0).run()
