@@ -1,6 +1,5 @@
 """Agents that work: what is recorded of them, and what would be trained."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_the_agent_sees_the_contract_and_nothing_of_ours(flow, tmp_path: Path, m
     assert run.code == 0, run.err
     (folder,) = (run.run_dir / "sessions").iterdir()
     assert {path.name for path in folder.iterdir()} == {"session_input.json", "session_output.json", "run.log"}
-    assert oct(os.stat(folder).st_mode)[-3:] == "700"
+    assert folder.stat().st_mode & 0o777 == 0o700
     for path in run.run_dir.rglob("*"):
         if path.is_file():
             assert b"hush" not in path.read_bytes()

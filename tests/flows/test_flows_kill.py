@@ -1,7 +1,6 @@
 """SIGKILL in the middle of a step: nothing survives that should not, nothing written is lost, resume goes on."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -113,7 +112,7 @@ def test_when_the_trainer_is_killed_the_run_fails_by_name_and_resumes_from_the_l
     assert run.process.wait(90) == 0, run.output()
     steps = [json.loads(line) for line in (run.run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [(row["rollout_id"], row["incarnation"]) for row in steps] == [(0, 0), (1, 1), (2, 1)]
-    assert os.path.exists(run.run_dir / "checkpoints" / "step_3" / "config.json")
+    assert (run.run_dir / "checkpoints" / "step_3" / "config.json").exists()
 
 
 @pytest.mark.slow
