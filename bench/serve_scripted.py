@@ -16,10 +16,21 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from mock_upstream import ANSWER
+from relaxforge.agents.config import AgentConfig
 from relaxforge.core.messages import Message
+from relaxforge.core.sessions import Task
 from relaxforge.core.turns import ModelTurn, Usage
+from relaxforge.engine.scripted.engine import ScriptedEngine
+from relaxforge.engine.scripted.rules import Rule
+from relaxforge.forest.config import HistoryConfig
 from relaxforge.gateway.config import GatewayConfig
 from relaxforge.gateway.server import Gateway
+from relaxforge.models.resolve import resolve
+from relaxforge.render.config import RenderConfig
+from relaxforge.render.renderer import Renderer
+from relaxforge.rollout.config import RolloutConfig
+from relaxforge.rollout.factory import SessionFactory
+from relaxforge.rollout.registry import SessionRegistry
 
 if TYPE_CHECKING:
     from relaxforge.core.messages import ModelRequest, Tool
@@ -58,6 +69,18 @@ class MemorySessions:
         return self._sessions[credential]
 
 
+def scripted_sessions(count: int) -> tuple[SessionRegistry, list[str]]:
+    """One leased Group of ``count`` real Sessions over the scripted engine, and their credentials."""
+    renderer = Renderer.load(resolve("tiny").path, RenderConfig())
+    rules = (Rule("bench", replies=(ANSWER,)),)
+    engine = ScriptedEngine(rules, renderer.tokenizer, renderer.stop_token_ids[0], vocab_size=1 << 20)
+    registry = SessionRegistry()
+    factory = SessionFactory(RolloutConfig(), AgentConfig(), HistoryConfig(), engine, renderer, registry)
+    group = factory.group(0, "train", Task(0, None, {}), count)
+    group.lease()
+    return registry, [str(session.identity.credential) for session in group.sessions]
+
+
 async def serve(handler: TurnHandler, keys: list[str]) -> None:
     gateway = Gateway(handler, GatewayConfig(), ("scripted",), dict)
     await gateway.start()
@@ -70,6 +93,11 @@ if __name__ == "__main__":
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--sessions", type=int, default=1)
     options = parser.parse_args()
-    sessions = MemorySessions(options.sessions)
+    handler: TurnHandler
+    if options.alone:
+        handler = MemorySessions(options.sessions)
+        keys = handler.keys
+    else:
+        handler, keys = scripted_sessions(options.sessions)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(sessions, sessions.keys))
+        runner.run(serve(handler, keys))
