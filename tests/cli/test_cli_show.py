@@ -186,8 +186,12 @@ def test_a_failed_session_shows_why_and_cannot_drive_the_terminal(run_dir, capsy
     assert "drift in r9: rewritten: abc" in text
 
 
-def test_tokens_are_text_where_the_run_left_a_tokenizer(run_dir, capsys):
-    folder = run_dir / "checkpoints/step_1"
+@pytest.mark.parametrize("place", ["checkpoints/step_1", "model", "cache/relaxforge/models/tiny-1"])
+def test_tokens_are_text_where_a_tokenizer_is_at_hand(run_dir, capsys, monkeypatch, place):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(run_dir / "cache"))
+    model = run_dir / "model" if place == "model" else "tiny"
+    (run_dir / "config.toml").write_text(f'model = "{model}"\n')
+    folder = run_dir / place
     folder.mkdir(parents=True)
     words = {"[UNK]": 0, "five": 4, "end": 5, "four": 7}
     Tokenizer(WordLevel(words, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))

@@ -61,7 +61,8 @@ def branches(line: Mapping[str, Any]) -> Iterator[Branch]:
         states = tuple(_lineage(forest, sample["state"]))
         covered.update(state["state"] for state in states)
         mask = (0,) * sample["prompt_length"] + tuple(sample["loss_mask"])
-        title = f"context {sample['name'] or '(implicit)'}: reward {sample['reward']}, advantage {sample['advantage']}"
+        credit = f"reward {_number(sample['reward'])}, advantage {_number(sample['advantage'])}"
+        title = f"context {sample['name'] or '(implicit)'}: {credit}"
         yield Branch(title, states, mask)
     parents = {state["parent"] for state in line["forest"]}
     for name in forest:
@@ -78,11 +79,12 @@ def _lineage(forest: Mapping[str, Mapping[str, Any]], name: str | None) -> list[
 
 
 def _heading(line: Mapping[str, Any]) -> Text:
-    seconds = ", ".join(f"{name} {value:.2f}" for name, value in line["duration_s"].items() if value)
+    seconds = ", ".join(f"{name} {value:.2f}" for name, value in line["duration_s"].items() if value is not None)
     tokens = line["tokens"]
     masked = ", ".join(f"{count} {reason}" for reason, count in tokens["masked"].items()) or "0"
     lines = [
-        f"{line['session_id']}  step {line['rollout_id']}  {line['mode']}  {line['status']}  reward {line['reward']}",
+        f"{line['session_id']}  step {line['rollout_id']}  {line['mode']}  {line['status']}  "
+        f"reward {_number(line['reward'])}",
         f"{line['turns']} turns; seconds: {seconds or '-'}",
         f"sampled tokens: {tokens['sampled']} = trained {tokens['trained']} + masked {masked} "
         f"+ undelivered {tokens['undelivered']}",
@@ -90,6 +92,10 @@ def _heading(line: Mapping[str, Any]) -> Text:
     refused = [f"{r['request_id']}: {r['http_status']} {r['error']}" for r in line["requests"] if r.get("error")]
     lines += [f"drift in {note['request_id']}: {note['cause']}: {note.get('excerpt', '')}" for note in line["drift"]]
     return Text(visible("\n".join(lines + refused)))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
 
 
 def _print_state(

@@ -1,4 +1,4 @@
-"""Token ids as text for ``show``: with the tokenizer that the run left beside its checkpoints, else as numbers."""
+"""Token ids as text for ``show``: with the tokenizer of the run's checkpoints or of its model, else as numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from relaxforge.cli.conversation import TokenTexts
 from relaxforge.cli.dump import run_settings
+from relaxforge.models.resolve import default_cache_dir
 
 
 def token_texts(run_dir: Path) -> TokenTexts:
@@ -21,9 +22,11 @@ def token_texts(run_dir: Path) -> TokenTexts:
 
 
 def _tokenizer_file(run_dir: Path) -> Path | None:
+    """The tokenizer that is at hand; nothing is built or fetched for it."""
     settings = run_settings(run_dir)
-    checkpoints = Path(settings.get("save", run_dir / "checkpoints"))
-    places = [*sorted(checkpoints.glob("*/tokenizer.json")), Path(settings.get("model", "")) / "tokenizer.json"]
+    checkpoints, model = Path(settings.get("save", run_dir / "checkpoints")), str(settings.get("model", ""))
+    built = default_cache_dir().glob(f"{model}-*/tokenizer.json") if model in ("smollm2", "tiny") else ()
+    places = [*checkpoints.glob("*/tokenizer.json"), Path(model) / "tokenizer.json", *built]
     return next((path for path in places if path.is_file()), None)
 
 
