@@ -1,0 +1,183 @@
+"""Attention of packed tokens over a cache of slots: no padding between requests, no mask across them.
+
+One step of the engine runs the model over the tokens of many requests laid end to end in a batch of one. Each request
+owns a slot of the cache; ``attend`` writes the new keys and values there and lets every token look at its own slot
+only. Requests with one new token (decoding) share one call per power of two of their length; each request with more
+(prefill) gets a call of its own. transformers calls ``attend`` as the attention implementation ``IMPLEMENTATION``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from relaxforge.core.errors import EngineError
+
+IMPLEMENTATION = "relaxforge_slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``count`` consecutive tokens of the request in ``slot``, the first of them at position ``start``."""
+
+    slot: int
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+class SlotCache:
+    """Keys and values: ``[2, layers, slots, heads, slot_tokens, head_dim]``, one allocation, written as it is used."""
+
+    def __init__(
+        self, *, layers: int, slots: int, slot_tokens: int, heads: int, head_dim: int,
+        dtype: torch.dtype, device: torch.device,
+    ) -> None:  # fmt: skip
+        self.data = torch.empty((2, layers, slots, heads, slot_tokens, head_dim), dtype=dtype, device=device)
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one layer, each ``[slots, heads, slot_tokens, head_dim]``."""
+        return self.data[0, index], self.data[1, index]
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Give ``target`` the first ``tokens`` positions of ``source``, in all layers."""
+        self.data[:, :, target, :, :tokens] = self.data[:, :, source, :, :tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Decoding requests of similar length: where their token, slot and context are."""
+
+    tokens: torch.Tensor
+    slots: torch.Tensor
+    lengths: torch.Tensor
+    longest: int
+
+
+@dataclass(slots=True)
+class Pack:
+    """The layout of one step, made once and used by every layer.
+
+    ``slots`` and ``positions`` are ``[tokens]``; ``last`` indexes the last token of each piece, in the order given.
+    """
+
+    cache: SlotCache
+    pieces: tuple[Piece, ...]
+    slots: torch.Tensor = field(init=False)
+    positions: torch.Tensor = field(init=False)
+    last: torch.Tensor = field(init=False)
+    decode: tuple[_Bucket, ...] = field(init=False)
+    prefill: tuple[tuple[int, Piece], ...] = field(init=False)
+    layers_seen: int = 0
+    masks: dict[tuple[int, int | None], torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        offsets, total = [], 0
+        for piece in self.pieces:
+            offsets.append(total)
+            total += piece.count
+        self.slots = self._tensor([piece.slot for piece in self.pieces for _ in range(piece.count)])
+        self.positions = self._tensor([at for piece in self.pieces for at in range(piece.start, piece.end)])
+        self.last = self._tensor([offset + piece.count - 1 for offset, piece in zip(offsets, self.pieces, strict=True)])
+        placed = list(zip(offsets, self.pieces, strict=True))
+        self.prefill = tuple((offset, piece) for offset, piece in placed if piece.count > 1)
+        by_size: dict[int, list[tuple[int, Piece]]] = {}
+        for offset, piece in placed:
+            if piece.count == 1:
+                by_size.setdefault(piece.start.bit_length(), []).append((offset, piece))
+        self.decode = tuple(self._bucket(members) for members in by_size.values())
+
+    def _bucket(self, members: list[tuple[int, Piece]]) -> _Bucket:
+        return _Bucket(
+            tokens=self._tensor([offset for offset, _ in members]),
+            slots=self._tensor([piece.slot for _, piece in members]),
+            lengths=self._tensor([piece.end for _, piece in members]),
+            longest=max(piece.end for _, piece in members),
+        )
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.cache.data.device)
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: torch.Tensor | None,
+    *,
+    slot_pack: Pack,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' interface: ``query [1, H, T, D]``, ``key`` and ``value [1, Hkv, T, D]`` -> ``[1, T, H, D]``.
+
+    Errors: ``EngineError`` for attention that is more than softmax over a causal or sliding window.
+    """
+    if softcap is not None or s_aux is not None:
+        raise EngineError(f"--engine local cannot run {type(module).__name__}: it caps logits or has attention sinks")
+    keys, values = slot_pack.cache.layer(module.layer_idx)
+    keys[slot_pack.slots, :, slot_pack.positions] = key[0].transpose(0, 1)
+    values[slot_pack.slots, :, slot_pack.positions] = value[0].transpose(0, 1)
+    slot_pack.layers_seen += 1
+    heads, kv_heads, size = query.shape[1], key.shape[1], query.shape[3]
+    out = query.new_empty((query.shape[2], heads, size))
+    for number, bucket in enumerate(slot_pack.decode):
+        mask = _decode_mask(slot_pack, number, bucket, sliding_window)
+        # The query heads that share a key head become its queries: no key is repeated, no causal order is needed.
+        rows = query[0, :, bucket.tokens].transpose(0, 1).reshape(-1, kv_heads, heads // kv_heads, size)
+        near = slice(0, bucket.longest)
+        seen = scaled_dot_product_attention(
+            rows, keys[bucket.slots, :, near], values[bucket.slots, :, near], attn_mask=mask, scale=scaling
+        )
+        out[bucket.tokens] = seen.flatten(1, 2)
+    for offset, piece in slot_pack.prefill:
+        causal = _prefill_mask(slot_pack, piece, sliding_window)
+        seen = scaled_dot_product_attention(
+            query[:, :, offset : offset + piece.count],
+            keys[piece.slot : piece.slot + 1, :, : piece.end],
+            values[piece.slot : piece.slot + 1, :, : piece.end],
+            attn_mask=causal, is_causal=causal is None, scale=scaling, enable_gqa=heads != kv_heads,
+        )  # fmt: skip
+        out[offset : offset + piece.count] = seen[0].transpose(0, 1)
+    return out.unsqueeze(0), None
+
+
+def _decode_mask(pack: Pack, number: int, bucket: _Bucket, window: int | None) -> torch.Tensor:
+    """``[B, 1, 1, longest]``, true where a row may look: below its length and inside the sliding window."""
+    name = (-1 - number, window)
+    if name not in pack.masks:
+        at = torch.arange(bucket.longest, device=bucket.lengths.device)
+        seen = at < bucket.lengths[:, None]
+        if window is not None:
+            seen &= at >= bucket.lengths[:, None] - window
+        pack.masks[name] = seen[:, None, None, :]
+    return pack.masks[name]
+
+
+def _prefill_mask(pack: Pack, piece: Piece, window: int | None) -> torch.Tensor | None:
+    """``[count, end]`` causal mask aligned to the last position; ``None`` where plain causal attention is the same."""
+    if piece.start == 0 and (window is None or window >= piece.end):
+        return None
+    name = (piece.slot, window)
+    if name not in pack.masks:
+        to = torch.arange(piece.start, piece.end, device=pack.slots.device)[:, None]
+        at = torch.arange(piece.end, device=pack.slots.device)
+        seen = at <= to
+        if window is not None:
+            seen &= at > to - window
+        pack.masks[name] = seen
+    return pack.masks[name]
+
+
+AttentionInterface.register(IMPLEMENTATION, attend)

@@ -1,0 +1,1 @@
+"""A model name becomes a local Hugging Face folder: packaged, random, or named."""
