@@ -1,0 +1,1 @@
+"""Samples in, new weights out: batches, losses, optimiser, checkpoints."""
