@@ -10,6 +10,7 @@ import pytest
 
 from relaxforge.cli.config import ROOMS
 from relaxforge.core.sessions import FailureCategory
+from relaxforge.engine.scripted.rules import Rule, read_rules
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "relaxforge"
@@ -86,6 +87,15 @@ def test_every_metric_is_explained():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and METRIC.fullmatch(node.value):
                 assert node.value in page, f"docs/metrics.md does not explain {node.value}"
+
+
+def test_every_field_of_a_scripted_rule_is_explained(tmp_path):
+    page = text_of("docs", "scripted-engine.md")
+    fields = {field.name for field in dataclasses.fields(Rule)} - {"where"} | {"tokens"}
+    assert [field for field in fields if f"| `{field}` |" not in page] == []
+    example = tmp_path / "replies.jsonl"
+    example.write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    assert len(read_rules(str(example))) == 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
