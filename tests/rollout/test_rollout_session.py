@@ -1,6 +1,7 @@
 """A model request from the gateway's door to the forest and back."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -299,6 +300,36 @@ def test_a_marked_retry_attaches_to_the_generation_in_flight(renderer):
     run(main())
 
 
+def test_a_retry_that_is_given_up_takes_nothing_from_the_request_it_attached_to(renderer):
+    async def main():
+        engine = HeardEngine(renderer, says("a"))
+        await engine.pause()
+        session = new_session(renderer, engine)
+        first = asyncio.create_task(ask(session, user("q")))
+        await engine.busy.wait()
+        second = asyncio.create_task(ask(session, user("q"), retry=1))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second])
+        await engine.resume()
+        assert (await first).message.text == "a"
+
+    run(main())
+
+
+def test_repeated_sampling_in_the_middle_of_a_history_renders_nothing_anew(renderer):
+    async def main():
+        engine = HeardEngine(renderer, says("a", "b", "c"))
+        session = new_session(renderer, engine)
+        first = await ask(session, user("q"))
+        for _ in range(2):
+            await ask(session, user("q"), first.message, user("r"))
+        assert engine.asked[1].prompt_ids == engine.asked[2].prompt_ids
+        assert [record.new_messages for record in session.records] == [1, 1, 0]
+
+    run(main())
+
+
 def test_equal_bodies_are_repeated_sampling_and_share_one_observation(renderer):
     async def main():
         engine = HeardEngine(renderer, says("a", "b", "b", "c"))
@@ -327,7 +358,7 @@ def test_a_failed_request_is_tried_again_not_replayed(renderer):
 
 def test_a_provider_error_is_a_500_a_fault_of_ours_and_no_trace_in_the_forest(renderer):
     async def main():
-        engine = HeardEngine(renderer, Rule("r1", error="out of memory"))
+        engine = HeardEngine(renderer, Rule("1", match=re.compile("q"), error="out of memory"), Rule("2", error="gone"))
         session = new_session(renderer, engine)
         refused = await refusal(session, user("q"))
         await refusal(session, user("r"))
@@ -385,10 +416,10 @@ def test_what_was_sampled_when_a_session_ends_is_kept_as_undelivered(renderer):
         asking = asyncio.create_task(session.turn(chat(user("q"))))
         await engine.first_token.wait()
         await session.seal()
+        (state,) = session.forest.responses
         with pytest.raises(RequestError) as caught:
             await asking
         assert (caught.value.status, caught.value.code) == (404, "session_discarded")
-        (state,) = session.forest.responses
         assert 0 < len(state.tokens) < len(texts(renderer, "a long answer")[0])
         assert state.finish is FinishReason.ABORT
         assert state.versions == (VersionSpan(0, 0, len(state.tokens)),)
