@@ -27,6 +27,12 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Let everybody else work until ``holds``; ``run`` limits how long."""
+    while not holds():  # noqa: ASYNC110  (what is waited for has no event of its own)
+        await asyncio.sleep(0)
+
+
 def user(text: str) -> Message:
     return Message("user", text)
 

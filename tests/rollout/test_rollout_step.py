@@ -1,0 +1,373 @@
+"""Steps from Prepare to Transfer, with agents inside the test."""
+
+import asyncio
+
+import pytest
+from agents_inside import Stage, good, leave
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rollout_parts import HeardEngine, ask, run, says, until, user
+
+from relaxforge.core.errors import CircuitOpen, StorageError
+from relaxforge.core.samples import flatten
+from relaxforge.credit.config import CreditConfig
+from relaxforge.engine.scripted.rules import Rule
+from relaxforge.rollout.scheduler import Plan
+
+
+@pytest.fixture
+def stage(tmp_path, renderer):
+    def build(agent=good, rule=None, **rest):
+        engine = HeardEngine(renderer, rule or says("a", "b", cycle=True))
+        return Stage(tmp_path / "sessions", renderer, engine, agent, **rest)
+
+    return build
+
+
+def index_of(session):
+    return int(session.session_id.rpartition("-")[2])
+
+
+async def crash(session, launch):
+    await ask(session, user("q"))
+    return 3
+
+
+async def hang(session, launch):
+    await ask(session, user("q"))
+    await asyncio.Event().wait()
+
+
+def test_a_step_of_sound_groups_transfers_its_quota_and_keeps_every_session_once(stage):
+    async def main():
+        here = stage()
+        summary = await here.run(Plan(quota=2, started=2, capacity=1), size=3)
+        here.check_end()
+        assert (summary.groups, summary.rows, dict(summary.statuses)) == (2, 6, {"completed": 6})
+        assert [line["group_id"] for line in here.lines] == ["train-g000000"] * 3 + ["train-g000001"] * 3
+        assert (
+            summary.tokens["sampled"]
+            == summary.tokens["trained"]
+            == sum(len(generation.ids) for generation in here.engine.sampled.values())
+        )
+        for group in here.transferred:
+            assert [outcome.reward for outcome in group.outcomes] == [1.0] * 3
+            for path, outcome in zip(group.samples.contexts, group.outcomes, strict=True):
+                (row,) = here.lines[here.kept.index(outcome)]["samples"]
+                assert flatten(group.samples, path)[0].tolist() == row["tokens"]
+        assert here.conductor.next_number == 2
+
+    run(main())
+
+
+def test_no_request_is_served_before_every_session_of_the_group_has_asked(stage):
+    async def main():
+        last_may_ask = asyncio.Event()
+        waiting = []
+
+        async def agent(session, launch):
+            if index_of(session) == 2:
+                await last_may_ask.wait()
+            waiting.append(session)
+            await good(session, launch)
+
+        here = stage(agent)
+        step = asyncio.create_task(here.run(Plan(quota=1, started=1, capacity=1), size=3))
+        await until(lambda: len(waiting) >= 2)
+        for session in waiting:
+            await session.first_request.wait()
+        assert here.engine.asked == []
+        last_may_ask.set()
+        await step
+        here.check_end()
+        assert len(here.engine.asked) == 6
+
+    run(main())
+
+
+def test_sessions_stand_in_their_own_order_whichever_ends_first(stage):
+    async def main():
+        ended = [asyncio.Event() for _ in range(4)]
+
+        async def agent(session, launch):
+            index = index_of(session)
+            await ask(session, user("q"))
+            if index < 3:
+                await ended[index + 1].wait()
+            leave(launch, {"reward": float(index)})
+            ended[index].set()
+
+        here = stage(agent)
+        await here.run(Plan(quota=1, started=1, capacity=1), size=4)
+        (group,) = here.transferred
+        assert [outcome.reward for outcome in group.outcomes] == [0.0, 1.0, 2.0, 3.0]
+        assert [path.reward for path in group.samples.contexts] == [0.0, 1.0, 2.0, 3.0]
+        assert sum(path.advantage for path in group.samples.contexts) == pytest.approx(0)
+
+    run(main())
+
+
+def test_a_failed_session_drops_its_group_which_is_replaced_and_kept_as_evidence(stage):
+    async def main():
+        async def agent(session, launch):
+            if session.session_id == "train-g000000-01":
+                return await crash(session, launch)
+            return await (hang if session.identity.group_id == "train-g000000" else good)(session, launch)
+
+        here = stage(agent)
+        summary = await here.run(Plan(quota=1, started=1, capacity=1, max_failures=3), size=3)
+        here.check_end()
+        assert here.statuses() == {"failed": 1, "dropped": 2, "completed": 3}
+        assert dict(summary.failures) == {"agent_error": 1}
+        failed = next(line for line in here.lines if line["status"] == "failed")
+        assert failed["failure"]["category"] == "agent_error"
+        assert failed["failure"]["message"].startswith("Session train-g000000-01: the agent exited with status 3")
+        assert {line["drop_reason"] for line in here.lines if line["status"] == "dropped"} == {
+            "group_dropped: train-g000000-01 agent_error"
+        }
+        assert all(line["tokens"]["sampled"] > 0 for line in here.lines)
+        assert (len(here.taken), here.returned) == (2, [])
+
+    run(main())
+
+
+def test_a_step_in_which_nothing_but_failures_come_back_ends_with_the_commonest_reason(stage):
+    async def main():
+        here = stage(silent)
+        with pytest.raises(CircuitOpen) as caught:
+            await here.run(Plan(quota=2, started=2, capacity=2, max_failures=3), size=2)
+        assert "3 Groups failed in a row" in str(caught.value)
+        assert "commonest reason: no_request (3 times)" in str(caught.value)
+        assert "--max-consecutive-failed-groups" in str(caught.value)
+        here.check_end()
+        assert len(here.lines) == 2 * len(here.taken)
+
+    run(main())
+
+
+def test_a_reward_function_that_raises_fails_its_sessions_and_trips_with_its_own_category(stage, tmp_path):
+    async def main():
+        function = tmp_path / "reward.py"
+        function.write_text("def judge(session):\n    raise ValueError('no verdict')\n")
+
+        async def agent(session, launch):
+            await ask(session, user("q"))
+
+        here = stage(agent, credit=CreditConfig(custom_rm_path=f"{function}:judge"))
+        with pytest.raises(CircuitOpen, match=r"verifier_error \(2 times\)"):
+            await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2), size=2)
+        here.check_end()
+        assert here.statuses() == {"failed": 4}
+        assert "no verdict" in here.lines[0]["failure"]["message"]
+
+    run(main())
+
+
+def test_a_filtered_group_is_replaced_and_is_no_failure(stage, tmp_path):
+    async def main():
+        async def agent(session, launch):
+            await ask(session, user("q"))
+            same = session.identity.group_id in ("train-g000000", "train-g000001")
+            leave(launch, {"reward": 1.0 if same else float(index_of(session))})
+
+        here = stage(agent, filter_path="relaxforge.credit.filters.nonzero_std")
+        summary = await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2), size=2)
+        here.check_end()
+        assert here.statuses() == {"filtered": 4, "completed": 2}
+        assert summary.tokens["masked/group_filtered"] > 0
+
+    run(main())
+
+
+def test_surplus_groups_end_with_the_step_and_give_their_tasks_back(stage):
+    async def main():
+        async def agent(session, launch):
+            fast = session.identity.group_id == "train-g000001"
+            return await (good if fast else hang)(session, launch)
+
+        here = stage(agent)
+        summary = await here.run(Plan(quota=1, started=3, capacity=3), size=2)
+        here.check_end()
+        assert here.statuses() == {"completed": 2, "dropped": 4}
+        assert {line["drop_reason"] for line in here.lines if line["status"] == "dropped"} == {"surplus"}
+        assert sorted(task.index for task in here.returned) == [0, 2]
+        assert summary.tokens["masked/surplus"] + summary.tokens["undelivered"] > 0
+
+    run(main())
+
+
+def test_an_evaluation_goes_on_without_its_failed_sessions(stage):
+    async def main():
+        async def agent(session, launch):
+            return await (crash if session.identity.task.index % 2 else good)(session, launch)
+
+        here = stage(agent)
+        plan = Plan(quota=4, started=4, capacity=2, replace_lost=False)
+        summary = await here.run(plan, size=1, mode="eval")
+        here.check_end()
+        assert (len(here.taken), dict(summary.statuses)) == (4, {"completed": 2, "failed": 2})
+        assert (here.conductor.next_number, {line["mode"] for line in here.lines}) == (0, {"eval"})
+
+    run(main())
+
+
+def test_an_agent_that_never_asks_runs_into_its_startup_budget(stage):
+    async def main():
+        async def sleeper(session, launch):
+            await asyncio.Event().wait()
+
+        here = stage(sleeper, startup_s=0.05)
+        with pytest.raises(CircuitOpen, match="startup_timeout"):
+            await here.run(Plan(quota=1, started=1, capacity=1, max_failures=1), size=2)
+        here.check_end()
+        assert here.statuses()["failed"] >= 1
+
+    run(main())
+
+
+def test_a_dead_engine_is_our_fault_and_no_agent_outlives_it(stage):
+    async def main():
+        async def agent(session, launch):
+            await ask(session, user("q"))
+
+        here = stage(agent, rule=Rule("down", error="the engine process is gone"))
+        with pytest.raises(CircuitOpen, match="provider_error"):
+            await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2), size=1)
+        here.check_end()
+        assert "the engine process is gone" in here.lines[0]["failure"]["message"]
+
+    run(main())
+
+
+def test_a_full_disk_ends_the_step_and_every_agent(stage):
+    async def main():
+        def keep(outcome):
+            raise StorageError("no space left")
+
+        async def agent(session, launch):
+            fast = session.identity.group_id == "train-g000000"
+            return await (good if fast else hang)(session, launch)
+
+        here = stage(agent)
+        with pytest.raises(StorageError, match="no space left"):
+            await here.run(Plan(quota=2, started=2, capacity=2), size=2, keep=keep)
+        here.check_end()
+
+    run(main())
+
+
+def test_a_cancelled_step_ends_its_agents_and_keeps_their_sessions(stage):
+    async def main():
+        here = stage(hang)
+        step = asyncio.create_task(here.run(Plan(quota=1, started=2, capacity=2), size=2))
+        await until(lambda: len(here.engine.sampled) >= 4)
+        step.cancel()
+        await asyncio.wait([step])
+        assert step.cancelled()
+        here.check_end()
+        assert here.statuses() == {"dropped": 4}
+        assert len(here.returned) == 2
+
+    run(main())
+
+
+def test_news_of_a_group_that_ended_while_transfer_was_blocked_harms_nobody(stage):
+    """Its first requests and its failure wait in the queue behind a transfer that has no room."""
+
+    async def main():
+        room, full, crashed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        here = stage()
+
+        async def agent(session, launch):
+            if session.identity.group_id == "train-g000001":
+                await full.wait()
+                session.refused("chat", ValueError("a request that was no request"))
+                await asyncio.sleep(0)
+                crashed.set()
+                return 3
+            return await good(session, launch)
+
+        async def transfer(group):
+            here.transferred.append(group)
+            if len(here.transferred) == 1:
+                full.set()
+                await room.wait()
+
+        here.runner._agent = agent
+        step = asyncio.create_task(here.run(Plan(quota=2, started=2, capacity=2), size=1, transfer=transfer))
+        await crashed.wait()
+        await until(lambda: len(here.lines) >= 2)
+        room.set()
+        await step
+        here.check_end()
+        assert here.statuses() == {"completed": 2, "failed": 1}
+
+    run(main())
+
+
+def test_the_state_for_debugging_names_groups_and_hides_secrets(stage):
+    async def main():
+        here = stage(hang)
+        step = asyncio.create_task(here.run(Plan(quota=1, started=1, capacity=1), size=2))
+        await until(lambda: len(here.engine.sampled) >= 2)
+        state = here.conductor.debug_state()
+        secrets = [session.identity.credential.secret for session in here.registry.live.values()]
+        step.cancel()
+        await asyncio.wait([step])
+        assert (state["active_rollout_id"], state["resident"], state["runtime"], state["debt"]) == (0, 1, 1, 1)
+        assert set(state["groups"]["train-g000000"]) == {"train-g000000-00", "train-g000000-01"}
+        assert not any(secret in str(state) for secret in secrets)
+        assert here.conductor.debug_state() == {"active_rollout_id": None}
+
+    run(main())
+
+
+async def nonsense(session, launch):
+    await ask(session, user("q"))
+    leave(launch, '{"reward": ')
+
+
+async def fork(session, launch):
+    for text in "qr":
+        await ask(session, user(text))
+    leave(launch, {"reward": 1.0})
+
+
+async def silent(session, launch):
+    """Ends without a request."""
+
+
+FATES = {"good": good, "crash": crash, "silent": silent, "nonsense": nonsense, "fork": fork}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    fates=st.lists(st.sampled_from(sorted(FATES)), max_size=12),
+    quota=st.integers(1, 3),
+    surplus=st.integers(0, 2),
+    capacity=st.integers(1, 3),
+    size=st.integers(1, 3),
+    mode=st.sampled_from(["train", "eval"]),
+)
+def test_whatever_agents_do_every_session_is_written_down_once(
+    tmp_path_factory, renderer, fates, quota, surplus, capacity, size, mode
+):
+    async def main():
+        todo = list(fates)
+
+        async def agent(session, launch):
+            return await FATES[todo.pop() if todo else "good"](session, launch)
+
+        engine = HeardEngine(renderer, says("a", "", cycle=True))
+        here = Stage(tmp_path_factory.mktemp("step"), renderer, engine, agent)
+        surplus_here = surplus if mode == "train" else 0
+        plan = Plan(quota, quota + surplus_here, capacity, replace_lost=mode == "train", max_failures=20)
+        summary = await here.run(plan, size, mode=mode)
+        here.check_end()
+        assert len(here.lines) == len(here.taken) * size
+        assert summary.tokens["sampled"] == sum(len(generation.ids) for generation in engine.sampled.values())
+        assert sum(summary.statuses.values()) == len(here.lines)
+        if mode == "train":
+            assert len(here.transferred) == quota
+
+    run(main())
