@@ -35,23 +35,41 @@ class Conductor:
 
     async def run(self, order: StepOrder) -> StepSummary:
         """Run one step to its end. Errors: ``CircuitOpen``, ``StorageError``; agents are ended either way."""
-        log.info(
-            "accounting_start", rollout=order.rollout_id, sessions=order.plan.quota * order.group_size,
-            groups=order.plan.quota, final_backfill=False,
-        )  # fmt: skip
+        _announce_start(order)
         step = self._step = Step(order, self._next[order.mode], self._rooms)
         try:
             await step.run()
         finally:
             self._next[order.mode] = step.state.next_number
             self._step = None
-        summary = step.summary
-        log.info(
-            "accounting_end", rollout=order.rollout_id, groups=summary.groups, rows=summary.rows, debt=step.state.debt,
-            resident_groups=step.state.resident, interrupted_groups=0,
-        )  # fmt: skip
-        return summary
+        _announce_end(order, step)
+        return step.summary
 
     def debug_state(self) -> dict[str, Any]:
         """What is resident right now, for ``/debug_state``. Session secrets are not part of it."""
         return self._step.debug_state() if self._step is not None else {"active_rollout_id": None}
+
+
+def _announce_start(order: StepOrder) -> None:
+    sessions = order.plan.quota * order.group_size
+    if order.mode == "eval":
+        log.info("evaluation_start", rollout=order.rollout_id, sessions=sessions)
+        return
+    log.info(
+        "accounting_start", rollout=order.rollout_id, sessions=sessions, groups=order.plan.quota, final_backfill=False
+    )
+
+
+def _announce_end(order: StepOrder, step: Step) -> None:
+    if order.mode == "eval":
+        log.info("evaluation_end", rollout=order.rollout_id, sessions=sum(step.summary.statuses.values()))
+        return
+    log.info(
+        "accounting_end",
+        rollout=order.rollout_id,
+        groups=step.summary.groups,
+        rows=step.summary.rows,
+        debt=step.state.debt,
+        resident_groups=step.state.resident,
+        interrupted_groups=0,
+    )

@@ -37,7 +37,7 @@ class RunConfig:
     """Complete checkpoints to keep; older ones are removed after a newer one is complete."""
 
     resume: str | None = None
-    """Checkpoint folder to go on from, or `latest` for the newest complete one of --run-dir."""
+    """Checkpoint folder to go on from, or `latest` for the newest complete one of --run-dir; None: start anew."""
 
     save_debug_rollout_data: str | None = None
     """Path of the dump with `{rollout_id}` in it; None: `rollouts/{rollout_id}.jsonl` in the run folder."""

@@ -56,7 +56,7 @@ async def evaluate(
         keep=keep,
         transfer=_forget,
     )
-    progress.begin(f"eval {name} before step {rollout_id + 1}", len(tasks))
+    progress.begin(f"eval {name} after {rollout_id} steps", len(tasks))
     try:
         await conductor.run(order)
     finally:
