@@ -11,11 +11,12 @@ import argparse
 import statistics
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway_parts import Connection, Server, running, save, table, text_source
+from gateway_parts import RESULTS, Connection, Server, running, save, table, text_source
 
 CHARACTERS = 400
 TURNS = (10, 50, 100, 200, 400)
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=3, help="measured sessions per server")
     parser.add_argument("--turns", type=int, default=400, help="turns per session")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="agentcore, rllm, verifiers")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     options = parser.parse_args()
     count = str(options.sessions + 1)
     with ExitStack() as stack:
@@ -97,7 +99,7 @@ def main() -> None:
         resident = {server.name: round(server.resident_mib(), 1) for server in servers}
     print(report(figures))
     print("resident MiB at the end:", resident)
-    print(save("gateway", {"figures": figures, "resident_mib": resident}))
+    print(save("gateway", {"figures": figures, "resident_mib": resident}, options.results))
 
 
 if __name__ == "__main__":

@@ -125,11 +125,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in shown)
 
 
-def save(claim: str, figures: dict[str, Any]) -> Path:
-    """Write the figures of one run under ``results/``, with machine, commit and command."""
+def save(claim: str, figures: dict[str, Any], folder: Path) -> Path:
+    """Write the figures of one run into ``folder``, with machine, commit and command."""
     now = datetime.now(UTC)
-    path = RESULTS / f"{now:%Y-%m-%d}-{claim}.json"
-    RESULTS.mkdir(exist_ok=True)
+    path = folder / f"{now:%Y-%m-%d}-{claim}.json"
+    folder.mkdir(exist_ok=True)
     context = {
         "claim": claim,
         "date": now.isoformat(timespec="seconds"),

@@ -9,12 +9,13 @@ import argparse
 import asyncio
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
 
-from gateway_parts import Server, content_length, request_head, running, save, table
+from gateway_parts import RESULTS, Server, content_length, request_head, running, save, table
 
 CONCURRENCY = (1, 16, 64)
 
@@ -48,6 +49,7 @@ async def load(server: Server, concurrent: int, requests: int) -> dict[str, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=3200, help="requests per level of concurrency")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     options = parser.parse_args()
     figures: dict[str, dict[int, dict[str, float]]] = {}
     rows = []
@@ -65,7 +67,7 @@ def main() -> None:
                 figures.setdefault(server.name, {})[concurrent] = at
                 rows.append([concurrent, server.name, at["per_second"], at["cpu_ms"]])
     print(table(["concurrent", "server", "requests/s", "cpu ms"], rows))
-    print(save("gateway-throughput", {"figures": figures}))
+    print(save("gateway-throughput", {"figures": figures}, options.results))
 
 
 if __name__ == "__main__":
