@@ -15,14 +15,16 @@ from relaxforge.core.errors import ConfigError
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "run.sh").write_text("exit 0\n")
-    tool = tmp_path / "tool"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    for name in ("tool", "bin/python", "bin/python3"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
     return tmp_path
 
 
 def check(command: str, cwd: Path, **settings: tuple[str, ...]) -> None:
-    check_command(AgentConfig(agent_command=command, agent_cwd=str(cwd), **settings), os.environ)
+    parent = {"PATH": f"{cwd}/bin:{os.environ['PATH']}"}
+    check_command(AgentConfig(agent_command=command, agent_cwd=str(cwd), **settings), parent)
 
 
 @pytest.mark.parametrize(

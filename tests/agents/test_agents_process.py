@@ -275,6 +275,18 @@ def test_a_new_run_ends_what_a_dead_one_left_in_its_folder(tmp_path: Path) -> No
             process.wait()
 
 
+def test_the_shell_from_which_a_run_is_started_is_spared(tmp_path: Path) -> None:
+    """Somebody exported the variables of a failed Session to try its agent by hand, and then starts the run again."""
+    source = (
+        f"from relaxforge.agents.sweep import end_leftovers; from pathlib import Path; "
+        f"print(end_leftovers(Path({str(tmp_path)!r}), 0.1))"
+    )
+    env = {**os.environ, "RELAX_SESSION_IO_DIR": str(tmp_path / "train-g000000-00")}
+    shell = ["bash", "-c", '"$0" -c "$1"; echo still here', sys.executable, source]
+    done = subprocess.run(shell, env=env, start_new_session=True, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "still", "here"]
+
+
 def marked(folder: str) -> set[int]:
     """Pids of processes with a Session folder under ``folder`` in their environment."""
     found = set()

@@ -32,6 +32,13 @@ def call(function: Any, **settings: Any) -> float | dict[str, Any]:
     return asyncio.run(RewardFunction(function, CreditConfig(**settings))(SESSION))
 
 
+def join_reward_threads() -> None:
+    """An abandoned call still ends one day; what it then does must not surprise anybody."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("reward-"):
+            thread.join(20)
+
+
 def test_the_primary_value_is_the_number_or_the_objects_key() -> None:
     assert primary(0.5, None) == 0.5
     assert primary(0.5, "acc") == 0.5
@@ -121,6 +128,7 @@ def test_a_function_that_hangs_runs_out_of_time() -> None:
                 call(function, reward_timeout=0.05)
     finally:
         released.set()
+        join_reward_threads()
 
 
 def test_a_hanging_call_does_not_take_the_place_of_the_next_one() -> None:
@@ -140,6 +148,7 @@ def test_a_hanging_call_does_not_take_the_place_of_the_next_one() -> None:
         asyncio.run(go())
     finally:
         released.set()
+        join_reward_threads()
 
 
 def test_no_more_calls_run_at_once_than_allowed() -> None:

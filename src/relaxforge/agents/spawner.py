@@ -33,6 +33,7 @@ from relaxforge.ipc.codec import shape
 from relaxforge.ipc.frames import Frame
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SECOND_LOOK_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +68,8 @@ class Spawner:
         self._bash = shutil.which("bash") or "/bin/bash"
         self._agents: dict[str, Agent] = {}
         self._strays: Ending | None = None
+        self._unclaimed: set[int] = set()
+        self._look_again = False
         self._stopping = False
         self._asked_to_stop: Frame | None = None
 
@@ -98,6 +101,8 @@ class Spawner:
 
     def _pause_s(self) -> float | None:
         """Seconds until something is due; ``None``: only news can change anything."""
+        if self._look_again:
+            return _SECOND_LOOK_S
         if not self._agents and self._strays is None and children():
             return 0.0
         now = time.monotonic()
@@ -144,6 +149,7 @@ class Spawner:
         endings: dict[Agent | None, Ending] = {
             agent: agent.ending for agent in self._agents.values() if agent.ending is not None
         }
+        self._look_again = False
         if self._agents and not endings:
             return
         claims = self._claims()
@@ -162,10 +168,10 @@ class Spawner:
                 self._channel.reply(agent.frame, agent.report())
 
     def _claims(self) -> dict[Agent | None, list[int]] | None:
-        """Our children by the Session they belong to, strays under ``None``.
+        """Our children by the Session they belong to, strays under ``None``; ``None`` when that cannot be told now.
 
-        ``None`` while one has just ended: nobody can tell any more whose it was, or what it left to us. SIGCHLD brings
-        us back at once.
+        One that has ended and is not reaped does not show whose it was, or what it left to us: SIGCHLD brings us back.
+        One in the middle of an exec shows no environment for a moment: a stray is believed on the second look.
         """
         leaders = {agent.leader.pid: agent for agent in self._agents.values()}
         folders = {agent.launch.io_dir: agent for agent in self._agents.values()}
@@ -177,7 +183,9 @@ class Spawner:
             group = process.group if process else pid
             owner = leaders.get(group) or folders.get(marker(pid) or "")
             claims.setdefault(owner, []).append(pid)
-        return claims
+        seen, self._unclaimed = self._unclaimed, set(claims.get(None, ()))
+        self._look_again = not self._unclaimed <= seen
+        return None if self._look_again else claims
 
 
 def _signal(due: Mapping[Agent | None, signal.Signals], claims: Mapping[Agent | None, list[int]]) -> None:
