@@ -43,8 +43,8 @@ class Run:
         self.process = self.start()
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
-        log = (self.folder / "out.log").open("ab")
-        return subprocess.Popen([*self.words, *more], stdout=log, stderr=log)
+        with (self.folder / "out.log").open("ab") as log:
+            return subprocess.Popen([*self.words, *more], stdout=log, stderr=log)
 
     def held_agents(self) -> list[int]:
         return [int(path.name.removeprefix("agent-")) for path in self.folder.glob("agent-*")]
