@@ -16,6 +16,7 @@ import uvloop
 from relaxforge.agents.check import check_command
 from relaxforge.agents.runner import SpawnedAgents
 from relaxforge.cli.config import Config, dump_config, flat
+from relaxforge.cli.doctor import warnings
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.ports import Engine, Learner
 from relaxforge.engine.config import Workload
@@ -57,6 +58,8 @@ def run(command: str, config: Config) -> int:
     with open_run_directory(path, dump_config(config)) as directory:
         configure(directory.events_log, config.observe.log_level)
         _say(f"run directory: {directory.path}")
+        for warning in warnings(config):
+            _say(f"warning: {warning}")
         program = _Program(config, directory, folder, training, held_out, checkpoint, state, trains=command == "train")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             stopped = runner.run(program.run())

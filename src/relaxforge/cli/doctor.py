@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
 from relaxforge.cli.config import Config
 from relaxforge.cli.conversation import visible
-from relaxforge.core.errors import RelaxForgeError
+from relaxforge.core.errors import ConfigError, RelaxForgeError
 from relaxforge.credit.functions import load_function
 from relaxforge.engine.scripted.rules import read_rules
 from relaxforge.models.resolve import resolve
@@ -79,6 +80,11 @@ def configuration(config: Config) -> Iterator[Finding]:
         yield Finding("warning", "--eval-prompt-data without --eval-interval: nothing is evaluated")
 
 
+def warnings(config: Config) -> list[str]:
+    """What a run that starts all the same should be told first."""
+    return [finding.text for finding in configuration(config) if finding.level == "warning"]
+
+
 def data(config: Config) -> Iterator[Finding]:
     """Whether every row of every dataset can become a Session."""
     training = open_training(config.data)
@@ -115,6 +121,24 @@ def template(config: Config) -> Iterator[Finding]:
     for name, value in renderer.properties.described():
         if value:
             yield Finding("note", f"{name.replace('_', ' ')}: {value}")
+    yield from _control_tokens(config, renderer)
+
+
+def _control_tokens(config: Config, renderer: Renderer) -> Iterator[Finding]:
+    """Spellings of control tokens in the Tasks' messages (decision 10a)."""
+    try:
+        tasks = open_training(config.data)
+    except ConfigError:
+        return  # The data section has said so.
+    counts = [
+        renderer.control_tokens_in(json.dumps(tasks[row].messages, ensure_ascii=False)) for row in range(len(tasks))
+    ]
+    if found := sum(counts):
+        rows = sum(count > 0 for count in counts)
+        fate = "become control tokens" if config.render.agentic_special_tokens == "keep" else "are escaped"
+        yield Finding(
+            "warning", f"{found} control tokens spelled out in {rows} Tasks {fate} (--agentic-special-tokens)"
+        )
 
 
 def engine(config: Config) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ class Renderer:
         ends = [end for ids in (self.end_of_turn, call_end) if (end := _last_special(ids, tokenizer)) is not None]
         self.stop_token_ids = tuple(dict.fromkeys([*ends, *eos_ids]))
         self._stops = frozenset(self.stop_token_ids)
+        self._control = control
         self._window = Window(template, self.properties, control)
         self._reader = AnswerReader(
             tokenizer,
@@ -107,6 +108,10 @@ class Renderer:
         except RenderError:
             return {"full_render_refused": 1}
         return differences(self.tokenizer, asked, now, served, observation.ids, whole)
+
+    def control_tokens_in(self, text: str) -> int:
+        """How many control tokens ``text``, written by people or tools, would smuggle into a prompt."""
+        return self._control.count(text)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token adds to a text; may be a part of a character."""
