@@ -8,9 +8,11 @@ only. Requests with one new token (decoding) share one call per power of two of 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -34,13 +36,21 @@ class Piece:
 
 
 class SlotCache:
-    """Keys and values: ``[2, layers, slots, heads, slot_tokens, head_dim]``, one allocation, written as it is used."""
+    """Keys and values: ``[2, layers, slots, heads, slot_tokens, head_dim]``, zero at first.
+
+    Masked positions have weight 0, which leaves no trace only of finite numbers. On CPU, numpy's zeros are pages that
+    cost nothing until they are written; torch would write them all.
+    """
 
     def __init__(
         self, *, layers: int, slots: int, slot_tokens: int, heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
-        self.data = torch.empty((2, layers, slots, heads, slot_tokens, head_dim), dtype=dtype, device=device)
+        shape = (2, layers, slots, heads, slot_tokens, head_dim)
+        if device.type == "cpu":
+            self.data = torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+        else:
+            self.data = torch.zeros(shape, dtype=dtype, device=device)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one layer, each ``[slots, heads, slot_tokens, head_dim]``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from array import array
 from collections.abc import Callable, Sequence
@@ -33,13 +34,14 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One new token of one request; ``finish`` is set with its last."""
+    """One new token of one request; ``finish`` is set with its last, ``error`` when there is no token to be had."""
 
     running: Running
     token: int
     logprob: float
-    finish: FinishReason | None
-    stop_match: str | None
+    finish: FinishReason | None = None
+    stop_match: str | None = None
+    error: str | None = None
 
 
 class Batcher:
@@ -145,6 +147,9 @@ class Batcher:
         return work
 
     def _take(self, running: Running, token: int, logprob: float) -> Sampled:
+        if math.isnan(logprob):
+            self._leave(running)
+            return Sampled(running, token, logprob, error="the model's logits are not finite")
         running.ids.append(token)
         match = running.watcher.feed(token) if running.watcher else None
         finish = None

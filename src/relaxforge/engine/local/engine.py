@@ -57,11 +57,15 @@ class _Answer:
             self.emit(TokenChunk(self.request_id, self.ids[at:], self.logprobs[at:], version))
 
     def end(self, ended: Ended) -> None:
-        if not self.done.done():
-            versions = tuple(self.versions)
-            self.done.set_result(
-                Generation(self.ids, self.logprobs, versions, ended.finish, ended.cached_tokens, ended.stop_match)
-            )
+        if self.done.done():
+            return
+        if ended.error is not None:
+            self.done.set_exception(EngineError(f"request {self.request_id}: {ended.error}"))
+            return
+        versions = tuple(self.versions)
+        self.done.set_result(
+            Generation(self.ids, self.logprobs, versions, ended.finish, ended.cached_tokens, ended.stop_match)
+        )
 
 
 class LocalEngine:

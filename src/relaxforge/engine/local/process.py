@@ -86,11 +86,13 @@ class EngineProcess:
         return Capacity(self._batcher.running, self._batcher.waiting, self._batcher.cache_tokens, total)
 
     def _report(self, sampled: list[Sampled]) -> None:
-        ended = [
-            Ended(one.running.number, one.finish, one.running.cached, one.stop_match) for one in sampled if one.finish
-        ]
+        ended = tuple(
+            Ended(one.running.number, one.finish or FinishReason.ABORT, one.running.cached, one.stop_match, one.error)
+            for one in sampled
+            if one.finish or one.error
+        )
         if sampled:
-            self._send(sampled, tuple(ended))
+            self._send([one for one in sampled if not one.error], ended)
 
     def _send(self, sampled: list[Sampled], ended: tuple[Ended, ...]) -> None:
         numbers = token_ids(one.running.number for one in sampled)

@@ -41,10 +41,13 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """The end of a request; with an ``error``, ``finish`` means nothing."""
+
     number: int
     finish: FinishReason
     cached_tokens: int
     stop_match: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
