@@ -90,11 +90,11 @@ def _request(record: RequestRecord) -> dict[str, Any]:
         "http_status": record.http_status,
         "error": record.error,
         "new_messages": record.new_messages,
-        "normalised": record.normalised,
+        "normalised": dict(record.normalised),
         "delivered": record.delivered,
         "retry_of": record.retry_of,
         "attempts": record.attempts,
-        "timing": {"arrived_s": record.arrived_s, **record.timing},
+        "timing": record.timing,
     }
 
 

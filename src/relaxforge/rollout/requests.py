@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from relaxforge.core.messages import Api, RetryHint
-from relaxforge.core.turns import ModelTurn
+from relaxforge.core.turns import FinishReason, ModelTurn
 from relaxforge.forest.drift import DriftNote
 from relaxforge.forest.state import State
 
 RetryPolicy = Literal["auto", "replay", "branch"]
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -27,16 +31,34 @@ class RequestRecord:
     http_status: int | None = None
     error: str | None = None
     new_messages: int = 0
-    normalised: dict[str, int] = field(default_factory=dict)
+    normalised: Mapping[str, int] = field(default_factory=lambda: NOTHING)
     drift: tuple[DriftNote, ...] = ()
     delivered: bool | None = None
     retry_of: str | None = None
-    attempts: list[dict[str, Any]] = field(default_factory=list)
-    timing: dict[str, float] = field(default_factory=dict)
+    held_s: float | None = None
+    generation_s: float | None = None
 
     def count(self, causes: Mapping[str, int]) -> None:
-        for cause, number in causes.items():
-            self.normalised[cause] = self.normalised.get(cause, 0) + number
+        """Add to ``normalised``."""
+        if causes:
+            self.normalised = Counter(self.normalised) + Counter(causes)
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        """What the engine sampled for this request, by weight version; empty for replays and refused requests."""
+        if self.state is None or self.retry_of is not None:
+            return []
+        aborted = self.state.finish is FinishReason.ABORT
+        return [
+            {"weight_version": span.version, "tokens": span.end - span.start, "aborted": aborted}
+            for span in self.state.versions
+        ]
+
+    @property
+    def timing(self) -> dict[str, float]:
+        """Seconds: when the request arrived, how long it was held, how long the engine took."""
+        times = {"arrived_s": self.arrived_s, "held_s": self.held_s, "generation_s": self.generation_s}
+        return {name: value for name, value in times.items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -45,13 +67,34 @@ class Served:
 
     record: RequestRecord
     hint: RetryHint
-    answer: asyncio.Task[ModelTurn]
+    serving: asyncio.Task[ModelTurn] | None
+    turn: ModelTurn | None = None
     retries: int = 0
+
+    def __post_init__(self) -> None:
+        if self.serving is not None:
+            self.serving.add_done_callback(self._settle)
+
+    async def answer(self) -> ModelTurn:
+        """The answer, once there is one. Errors: those of the request."""
+        if self.turn is not None:
+            return self.turn
+        assert self.serving is not None  # noqa: S101  (for the type checker: one of the two is always there)
+        return await asyncio.shield(self.serving)
+
+    @property
+    def in_flight(self) -> bool:
+        return self.turn is None and self.serving is not None and not self.serving.done()
 
     @property
     def usable(self) -> bool:
         """In flight, or answered without an error."""
-        return not self.answer.done() or (not self.answer.cancelled() and self.answer.exception() is None)
+        return self.in_flight or self.turn is not None
+
+    def _settle(self, serving: asyncio.Task[ModelTurn]) -> None:
+        """Keep the answer alone: a task holds on to much more, and a Session may have thousands."""
+        if not serving.cancelled() and serving.exception() is None:
+            self.turn, self.serving = serving.result(), None
 
     @property
     def lost(self) -> bool:
@@ -95,4 +138,4 @@ class RetryBook:
 
 def _likeliest(served: Served) -> tuple[bool, bool, int]:
     """Of several equal requests (best of n), the one whose client most probably gave up; each gets its own retry."""
-    return served.lost, not served.answer.done(), -served.retries
+    return served.lost, served.in_flight, -served.retries

@@ -95,7 +95,6 @@ class Session:
         self._born = time.monotonic()
         self._sealed = False
         self._serving: dict[str, asyncio.Task[ModelTurn]] = {}
-        self._by_id: dict[str, RequestRecord] = {}
         self._comparisons: list[asyncio.Task[dict[str, int]]] = []
 
     @property
@@ -127,7 +126,7 @@ class Session:
 
     def delivered(self, request_id: str, complete: bool) -> None:
         """Mark the answer as read by its client, or as lost on the way."""
-        record = self._by_id[request_id]
+        record = self.records[int(request_id.rpartition("-r")[2])]
         record.delivered = complete or bool(record.delivered)
         if complete and record.state is not None:
             self.forest.deliver(record.state)
@@ -152,7 +151,7 @@ class Session:
 
     async def _replay(self, record: RequestRecord, earlier: Served) -> ModelTurn:
         try:
-            turn = await asyncio.shield(earlier.answer)
+            turn = await earlier.answer()
         except RequestError as error:
             _fail(record, error)
             raise
@@ -205,7 +204,7 @@ class Session:
     async def _held(self, record: RequestRecord) -> None:
         started = time.monotonic()
         await self.lease.wait()
-        record.timing["held_s"] = time.monotonic() - started
+        record.held_s = time.monotonic() - started
         if self._sealed:
             raise discarded(self.session_id)
 
@@ -245,15 +244,9 @@ class Session:
         started = time.monotonic()
         request = GenerateRequest(self.session_id, record.request_id, prompt, delta_start, sampling)
         try:
-            generation = await self._engine.generate(request)
+            return await self._engine.generate(request)
         finally:
-            record.timing["generation_s"] = time.monotonic() - started
-        record.attempts += [
-            {"weight_version": span.version, "tokens": span.end - span.start,
-             "aborted": generation.finish is FinishReason.ABORT}
-            for span in generation.versions
-        ]  # fmt: skip
-        return generation
+            record.generation_s = time.monotonic() - started
 
     def _empty(self, generation: Generation, record: RequestRecord) -> RelaxForgeError:
         """There is nothing to keep: we aborted before the first token, or the engine broke its promise."""
@@ -307,7 +300,6 @@ class Session:
         number = len(self.records)
         record = RequestRecord(f"{self.session_id}-r{number:04d}", api, time.monotonic() - self._born)
         self.records.append(record)
-        self._by_id[record.request_id] = record
         return record
 
 

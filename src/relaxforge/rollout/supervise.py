@@ -46,7 +46,7 @@ class Supervisor:
         finally:
             await session.seal()
             self.registry.remove(session)
-        outcome.durations["generation"] = sum(record.timing.get("generation_s", 0.0) for record in session.records)
+        outcome.durations["generation"] = sum(record.generation_s or 0.0 for record in session.records)
         return outcome
 
     async def tidy(self, outcome: Outcome) -> None:

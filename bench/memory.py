@@ -1,0 +1,110 @@
+"""Claim: a captured token costs at most 8 bytes in arrays plus 2 KB per Turn, and nothing is left after export.
+
+10,000 requests over 200 Sessions of 50 Turns each, 400-character messages both ways, through the dialect, the Session,
+the forest and the scripted engine of this process; without sockets, so that no client's memory is in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import json
+import time
+
+import msgspec
+import psutil
+from gateway_parts import RESULTS, save
+from mock_upstream import ANSWER
+from serve_scripted import scripted_sessions
+
+from relaxforge.core.sessions import AgentOutput
+from relaxforge.forest.config import HistoryConfig
+from relaxforge.gateway.chat import Chat
+from relaxforge.rollout.export import export
+from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.record import dump_line
+from relaxforge.rollout.session import Session
+
+PROMPT = "u" * 400
+
+
+def settled_rss() -> int:
+    """Resident bytes once everything unused went back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return psutil.Process().memory_info().rss
+
+
+async def converse(session: Session, turns: int) -> None:
+    dialect = Chat("m")
+    messages: list[dict[str, object]] = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"{turn} {PROMPT}"})
+        body = msgspec.json.encode({"model": "m", "messages": messages})
+        request = dialect.read(body, {}, session)
+        answer = await session.turn(request)
+        written = json.loads(dialect.write(request, answer))
+        session.delivered(answer.request_id, complete=True)
+        messages.append(written["choices"][0]["message"])
+
+
+def put_away(session: Session) -> int:
+    """Export a Session as a run does, and return the bytes of its dump line."""
+    contexts = export(session.forest, AgentOutput(reward=1.0), HistoryConfig())
+    outcome = Outcome(session, contexts=contexts, reward=1.0, advantage=0.0)
+    return len(msgspec.json.encode(dump_line(outcome, run_id="bench", incarnation=0, rollout_id=0)))
+
+
+async def wave(sessions: int, turns: int) -> tuple[list[Session], int]:
+    registry, keys = scripted_sessions(sessions)
+    live = [registry.open(key) for key in keys]
+    for session in live:
+        await converse(session, turns)
+    tokens = sum(state.length for session in live for state in session.forest.states if state.is_response
+                 and not state.children)  # fmt: skip
+    return live, tokens
+
+
+async def measure(sessions: int, turns: int) -> dict[str, float]:
+    live, _ = await wave(2, turns)  # Everything that is loaded or built once.
+    [put_away(session) for session in live]
+    del live
+    before = settled_rss()
+    started = time.perf_counter()
+    live, tokens = await wave(sessions, turns)
+    seconds = time.perf_counter() - started
+    arrays = sum(
+        state.tokens.itemsize * len(state.tokens) + state.logprobs.itemsize * len(state.logprobs)
+        for session in live
+        for state in session.forest.states
+    )
+    full = settled_rss()
+    dumped = sum(put_away(session) for session in live)
+    del live
+    after = settled_rss()
+    requests = sessions * turns
+    return {
+        "requests": requests,
+        "requests_per_s": requests / seconds,
+        "tokens": tokens,
+        "array_bytes_per_token": arrays / tokens,
+        "resident_bytes_per_turn_beyond_arrays": (full - before - arrays) / requests,
+        "baseline_mib": before / 2**20,
+        "full_mib": full / 2**20,
+        "after_export_mib": after / 2**20,
+        "left_of_growth": (after - before) / max(full - before, 1),
+        "dump_mib": dumped / 2**20,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--turns", type=int, default=50)
+    options = parser.parse_args()
+    figures = asyncio.run(measure(options.sessions, options.turns))
+    for name, value in figures.items():
+        print(f"{name:40} {value:12.2f}")
+    print(save("memory", figures, RESULTS))
