@@ -256,6 +256,49 @@ def test_a_full_disk_ends_the_step_and_every_agent(stage):
     run(main())
 
 
+def test_a_session_that_cannot_be_prepared_ends_the_step_and_the_rest_of_its_group(stage):
+    async def main():
+        here = stage(hang)
+        (here.folder / "train-g000000-01").mkdir(parents=True)
+        with pytest.raises(StorageError, match="Session train-g000000-01: cannot prepare"):
+            await here.run(Plan(quota=1, started=1, capacity=1), size=3)
+        here.check_end()
+        assert [line["session_id"] for line in here.lines] == ["train-g000000-00", "train-g000000-02"]
+
+    run(main())
+
+
+def test_a_group_that_failed_before_it_was_surplus_is_remembered_as_failed(stage):
+    async def main():
+        failing, may_end = asyncio.Event(), asyncio.Event()
+
+        async def agent(session, launch):
+            if session.session_id == "train-g000001-00":
+                failing.set()
+                return await crash(session, launch)
+            if session.session_id == "train-g000001-01":
+                await ask(session, user("q"))
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await may_end.wait()  # It takes its time to die, and the step closes meanwhile.
+            await failing.wait()
+            return await good(session, launch)
+
+        here = stage(agent)
+
+        async def transfer(group):
+            may_end.set()
+
+        await here.run(Plan(quota=1, started=2, capacity=2), size=2, transfer=transfer)
+        here.check_end()
+        fates = {line["session_id"]: line["drop_reason"] for line in here.lines}
+        assert fates["train-g000001-01"] == "group_dropped: train-g000001-00 agent_error"
+        assert here.returned == []
+
+    run(main())
+
+
 def test_a_cancelled_step_ends_its_agents_and_keeps_their_sessions(stage):
     async def main():
         here = stage(hang)

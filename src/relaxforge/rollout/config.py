@@ -83,10 +83,12 @@ class RolloutConfig:
                 f"--over-sampling-batch-size must be at least --rollout-batch-size ({self.rollout_batch_size}), "
                 f"got {self.over_sampling_batch_size}"
             )
-        if not 0 <= self.rollout_temperature <= 10:
-            raise ConfigError(f"--rollout-temperature must lie in [0, 10], got {self.rollout_temperature}")
-        if not 0 < self.rollout_top_p <= 1:
-            raise ConfigError(f"--rollout-top-p must lie in (0, 1], got {self.rollout_top_p}")
+        for name in ("rollout_temperature", "eval_temperature"):
+            if (value := getattr(self, name)) is not None and not 0 <= value <= 10:
+                raise ConfigError(f"--{name.replace('_', '-')} must lie in [0, 10], got {value}")
+        for name in ("rollout_top_p", "eval_top_p"):
+            if (value := getattr(self, name)) is not None and not 0 < value <= 1:
+                raise ConfigError(f"--{name.replace('_', '-')} must lie in (0, 1], got {value}")
 
     @property
     def started_groups(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -61,7 +61,7 @@ class RequestRecord:
         return {name: value for name, value in times.items() if value is not None}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Served:
     """A request whose answer is under way or recorded; ``retries`` counts the requests that were given it again."""
 
@@ -91,6 +91,11 @@ class Served:
         """In flight, or answered without an error."""
         return self.in_flight or self.turn is not None
 
+    @property
+    def continued(self) -> bool:
+        """Whether a later request builds on the answer, so that its client must have read it."""
+        return self.record.state is not None and bool(self.record.state.children)
+
     def _settle(self, serving: asyncio.Task[ModelTurn]) -> None:
         """Keep the answer alone: a task holds on to much more, and a Session may have thousands."""
         if not serving.cancelled() and serving.exception() is None:
@@ -114,11 +119,24 @@ class RetryBook:
         self._policy = policy
         self._by_body: dict[bytes, list[Served]] = {}
         self._by_key: dict[str, Served] = {}
+        self._order: deque[Served] = deque()
 
     def note(self, served: Served) -> None:
+        """Remember a request; forget the oldest ones whose answers were built upon: nobody asks for those again."""
+        while self._order and self._order[0].continued:
+            self._forget(self._order.popleft())
+        self._order.append(served)
         self._by_body.setdefault(served.hint.body, []).append(served)
         if served.hint.idempotency_key is not None:
             self._by_key[served.hint.idempotency_key] = served
+
+    def _forget(self, served: Served) -> None:
+        equal = self._by_body[served.hint.body]
+        equal.remove(served)
+        if not equal:
+            del self._by_body[served.hint.body]
+        if self._by_key.get(served.hint.idempotency_key or "") is served:
+            del self._by_key[served.hint.idempotency_key or ""]
 
     def earlier(self, hint: RetryHint) -> Served | None:
         """The request that ``hint`` repeats, if its answer can still be given; ``None`` for a new request."""

@@ -128,7 +128,6 @@ class Step:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for group in list(self._groups.values()):
                 self._finish(group, group.stopped_by or "surplus")
-            await asyncio.gather(*self._tasks, return_exceptions=True)  # What finishing them started.
 
     def debug_state(self) -> dict[str, Any]:
         return {
