@@ -12,13 +12,12 @@ import ctypes
 import gc
 import json
 import time
+import tracemalloc
 
 import msgspec
 import psutil
-from gateway_parts import RESULTS, save
-from mock_upstream import ANSWER
-from serve_scripted import scripted_sessions
 
+from gateway_parts import RESULTS, save
 from relaxforge.core.sessions import AgentOutput
 from relaxforge.forest.config import HistoryConfig
 from relaxforge.gateway.chat import Chat
@@ -26,6 +25,7 @@ from relaxforge.rollout.export import export
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.record import dump_line
 from relaxforge.rollout.session import Session
+from serve_scripted import scripted_sessions
 
 PROMPT = "u" * 400
 
@@ -68,34 +68,50 @@ async def wave(sessions: int, turns: int) -> tuple[list[Session], int]:
 
 
 async def measure(sessions: int, turns: int) -> dict[str, float]:
-    live, _ = await wave(2, turns)  # Everything that is loaded or built once.
-    [put_away(session) for session in live]
+    """The same wave twice: the first fills pools and caches, the second must come back to where the first ended."""
+    live, _ = await wave(sessions, turns)
+    dumped = sum(put_away(session) for session in live)
     del live
     before = settled_rss()
     started = time.perf_counter()
-    live, tokens = await wave(sessions, turns)
+    live, _ = await wave(sessions, turns)
     seconds = time.perf_counter() - started
-    arrays = sum(
-        state.tokens.itemsize * len(state.tokens) + state.logprobs.itemsize * len(state.logprobs)
-        for session in live
-        for state in session.forest.states
-    )
     full = settled_rss()
-    dumped = sum(put_away(session) for session in live)
+    [put_away(session) for session in live]
     del live
     after = settled_rss()
-    requests = sessions * turns
     return {
-        "requests": requests,
-        "requests_per_s": requests / seconds,
-        "tokens": tokens,
-        "array_bytes_per_token": arrays / tokens,
-        "resident_bytes_per_turn_beyond_arrays": (full - before - arrays) / requests,
+        "requests": sessions * turns,
+        "requests_per_s": sessions * turns / seconds,
         "baseline_mib": before / 2**20,
         "full_mib": full / 2**20,
         "after_export_mib": after / 2**20,
-        "left_of_growth": (after - before) / max(full - before, 1),
+        "after_export_to_baseline": after / before,
         "dump_mib": dumped / 2**20,
+        **await allocated(min(sessions, 20), turns),
+    }
+
+
+async def allocated(sessions: int, turns: int) -> dict[str, float]:
+    """What live Sessions hold, counted at the allocator: arrays, message text, and everything else."""
+    gc.collect()
+    tracemalloc.start(1)
+    live, tokens = await wave(sessions, turns)
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    states = [state for session in live for state in session.forest.states]
+    arrays = sum(state.tokens.itemsize * len(state.tokens) + state.logprobs.itemsize * len(state.logprobs)
+                 for state in states)  # fmt: skip
+    text = sum(len(message.text) for state in states for message in state.messages)
+    requests = sessions * turns
+    return {
+        "tokens_per_turn": tokens / requests,
+        "array_bytes_per_token": arrays / tokens,
+        "text_bytes_per_turn": text / requests,
+        "other_bytes_per_turn": (held - arrays - text) / requests,
+        "bytes_per_turn": held / requests,
+        "allowed_bytes_per_turn": 8 * tokens / requests + 2048,
     }
 
 

@@ -133,7 +133,7 @@ class AgentLaunch:
     command: str
     cwd: str
     io_dir: str
-    env: dict[str, str]
+    env: dict[str, str] = field(repr=False)
 
     @property
     def input_path(self) -> Path:
