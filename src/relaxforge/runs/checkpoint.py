@@ -1,13 +1,14 @@
-"""Checkpoints: complete or absent. Written beside, synced, then renamed; the newest ones are kept."""
+"""Checkpoints: complete or absent. Written beside, synced, then renamed; the ones saved last are kept."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.core.ports import Learner
@@ -21,7 +22,8 @@ class RunState:
     """Where a Run stands: ``next_rollout`` is the step to do next.
 
     ``position`` is the cursor of the dataset, ``unconsumed`` the rows that were taken but belong to no finished step,
-    ``next_group`` the number of the next Group, ``weight_version`` that of the saved weights.
+    ``next_group`` the number of the next Group, ``weight_version`` that of the saved weights. ``sequence`` counts the
+    checkpoints ever saved in the folder: after a resume from an older one, a lower step may be the later checkpoint.
     """
 
     next_rollout: int
@@ -29,36 +31,42 @@ class RunState:
     next_group: int
     weight_version: int
     unconsumed: list[int] = field(default_factory=list)
+    sequence: int = 0
 
 
 async def write_checkpoint(folder: Path, state: RunState, learner: Learner, keep: int) -> Path:
-    """Save model, optimiser and ``state`` as ``step_<n>``, then remove all but the newest ``keep``.
+    """Save model, optimiser and ``state`` as ``step_<n>``, then remove all but the ``keep`` saved last.
 
     Errors: ``StorageError``, ``TrainError``.
     """
     final = folder / f"{PREFIX}{state.next_rollout}"
-    unfinished = folder / f".{final.name}.unfinished"
+    unfinished = _hidden(final, "unfinished")
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _remove_leftovers(folder)
         unfinished.mkdir(parents=True)
         await learner.save(str(unfinished))
-        (unfinished / STATE_FILE).write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
+        earlier = max((read_state(path).sequence for path in complete_checkpoints(folder)), default=0)
+        encoded = msgspec.json.encode(replace(state, sequence=earlier + 1))
+        (unfinished / STATE_FILE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
         _sync(unfinished)
         if final.exists():
-            shutil.rmtree(final)
+            _discard(final)
         unfinished.rename(final)
         _sync_folder(folder)
         for old in complete_checkpoints(folder)[:-keep]:
-            shutil.rmtree(old)
+            _discard(old)
     except OSError as error:
         raise StorageError(f"checkpoint {final} cannot be written: {error.strerror or error}") from error
     return final
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
-    found = [path for path in folder.glob(f"{PREFIX}*") if (path / STATE_FILE).exists()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix(PREFIX)))
+    """Complete checkpoints in the order in which they were saved. One with an unreadable state is not complete."""
+    states: dict[Path, RunState] = {}
+    for path in folder.glob(f"{PREFIX}*"):
+        with contextlib.suppress(ConfigError):
+            states[path] = read_state(path)
+    return sorted(states, key=lambda path: (states[path].sequence, states[path].next_rollout))
 
 
 def find_checkpoint(resume: str, folder: Path) -> Path:
@@ -76,10 +84,25 @@ def find_checkpoint(resume: str, folder: Path) -> Path:
 def read_state(checkpoint: Path) -> RunState:
     """The ``RunState`` of a complete checkpoint. Errors: ``ConfigError`` when it is not readable."""
     try:
-        values: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-        return RunState(**values)
-    except (OSError, ValueError, TypeError) as error:
+        return msgspec.json.decode((checkpoint / STATE_FILE).read_bytes(), type=RunState)
+    except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"--resume {checkpoint}: {STATE_FILE} is not readable: {error}") from error
+
+
+def _hidden(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
+
+
+def _discard(path: Path) -> None:
+    """Remove a checkpoint so that, at no moment, a part of it looks like a whole one."""
+    path.rename(gone := _hidden(path, "discarded"))
+    shutil.rmtree(gone)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a killed run left half written or half removed."""
+    for path in folder.glob(f".{PREFIX}*"):
+        shutil.rmtree(path)
 
 
 def _sync(folder: Path) -> None:

@@ -53,17 +53,18 @@ def open_run_directory(path: Path, config_toml: str) -> Iterator[RunDirectory]:
 
     Every start writes the resolved configuration: ``config.toml``, from the second on ``config-<n>.toml``.
     """
-    try:
-        for folder in ("rollouts", "sessions", "checkpoints", "logs"):
-            (path / folder).mkdir(parents=True, exist_ok=True)
-        (path / "sessions").chmod(0o700)
-        with _locked(path):
+    with contextlib.ExitStack() as held:
+        try:
+            for folder in ("rollouts", "sessions", "checkpoints", "logs"):
+                (path / folder).mkdir(parents=True, exist_ok=True)
+            (path / "sessions").chmod(0o700)
+            held.enter_context(_locked(path))
             incarnation = len(list(path.glob("config*.toml")))
             name = f"config-{incarnation}.toml" if incarnation else "config.toml"
             (path / name).write_text(config_toml, encoding="utf-8")
-            yield RunDirectory(path, incarnation)
-    except OSError as error:
-        raise StorageError(f"the run directory {path} cannot be written: {error.strerror or error}") from error
+        except OSError as error:
+            raise StorageError(f"the run directory {path} cannot be written: {error.strerror or error}") from error
+        yield RunDirectory(path, incarnation)
 
 
 @contextlib.contextmanager
@@ -77,9 +78,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 class FileSink:
-    """A ``TrialSink`` over the run's own files: one JSON line per ended Session, written with one call.
+    """A ``TrialSink`` over the run's own files: one JSON line per ended Session.
 
-    A line that a killed run left half written is cut off before the file goes on.
+    A line that a killed run or a full disk left half written is cut off before the file goes on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,9 +95,9 @@ class FileSink:
         try:
             if self._file is None:
                 self._file = _open_at_line_end(self._path)
-            self._file.write(data)
-            self._file.flush()
+            _write_all(self._file, data)
         except OSError as error:
+            self.close()  # The next line, if there is one, opens the file anew and cuts off what this one left.
             raise StorageError(
                 f"{self._path} cannot be written: {error.strerror or error}; Session {line['session_id']} is not "
                 "recorded. Free some space and go on with --resume latest"
@@ -106,21 +107,35 @@ class FileSink:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """Write until everything is written: a disk that fills up takes a part first and fails at the next attempt."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _open_at_line_end(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab+", buffering=0)
-    size = file.seek(0, os.SEEK_END)
+    try:
+        size = file.seek(0, os.SEEK_END)
+        if (end := _end_of_last_line(file, size)) < size:
+            file.truncate(end)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _end_of_last_line(file: IO[bytes], size: int) -> int:
     while size > 0:
         start = max(0, size - 65536)
         file.seek(start)
         found = file.read(size - start).rfind(b"\n")
         if found >= 0:
-            file.truncate(start + found + 1)
-            break
+            return start + found + 1
         size = start
-    else:
-        file.truncate(0)
-    file.seek(0, os.SEEK_END)
-    return file
+    return 0

@@ -11,6 +11,9 @@ from relaxforge.forest.lineage import sample
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.step import StepSummary
 
+LARGEST = 1e300
+"""Numbers beyond this say nothing as a metric, and JSON integers may not even fit a float."""
+
 SUCCESS = 1.0
 """A Session succeeds when its primary reward is exactly this."""
 
@@ -100,7 +103,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     columns: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.items():
-            if isinstance(value, int | float):
+            if isinstance(value, int | float) and abs(value) <= LARGEST:
                 columns.setdefault(name, []).append(float(value))
     return columns
 
