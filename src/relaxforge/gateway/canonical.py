@@ -5,19 +5,26 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
+
+from xxhash import xxh3_128_digest
 
 from relaxforge.core import strict_json
 from relaxforge.core.errors import RequestError
-from relaxforge.core.messages import DIGEST_BYTES, Message, Tool, ToolCall, canonical_arguments, canonical_json
+from relaxforge.core.messages import Message, Tool, ToolCall, canonical_arguments, canonical_json
 from relaxforge.gateway.body import kind, parse_value
 from relaxforge.gateway.content import read_content
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 RESERVED_KWARGS = ("add_generation_prompt", "tokenize", "tools")
+
+# Raw bytes are only recognised here, identity is Message.exact; hashing a long history with a cryptographic digest was
+# a third of a request's cost. The seed is drawn per process, so that nobody can prepare two messages with one key.
+_SEED = secrets.randbits(64)
+
 NO_PARAMETERS = '{"properties":{},"type":"object"}'
 
 
@@ -30,7 +37,7 @@ def read_messages(
     """
     history, keys = [], []
     for index, raw in enumerate(raws):
-        key = blake2b(raw, digest_size=DIGEST_BYTES).digest()
+        key = xxh3_128_digest(raw, _SEED)
         message = known.get(key)
         if message is None:
             where = f"messages[{index}]"
