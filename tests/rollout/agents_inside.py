@@ -76,7 +76,7 @@ class Stage:
 
     def __init__(
         self, folder: Path, renderer: Renderer, engine: HeardEngine, agent: Agent, *,
-        credit: CreditConfig | None = None, filter_path: str | None = None, startup_s: float = 60.0,
+        credit: CreditConfig | None = None, filter_path: str | None = None, startup_s: float = 60.0, incarnation: int = 0,
     ) -> None:  # fmt: skip
         agents = AgentConfig(agent_command="inside", agent_startup_timeout=startup_s)
         registry = SessionRegistry()
@@ -84,7 +84,7 @@ class Stage:
         self.runner = InsideRunner(registry, agent)
         self.registry = registry
         self.folder = folder
-        factory = SessionFactory(RolloutConfig(), agents, HistoryConfig(), engine, renderer, registry)
+        factory = SessionFactory(RolloutConfig(), agents, HistoryConfig(), engine, renderer, registry, incarnation)
         supervisor = Supervisor(
             self.runner, agents, HistoryConfig(), registry, folder, base_url=lambda: "http://127.0.0.1:1/agentic_api"
         )

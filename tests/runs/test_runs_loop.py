@@ -1,4 +1,4 @@
-"""The loop of a Run with agents inside the test: what it trains, saves, evaluates, and how it goes on after a resume."""
+"""The loop of a Run, with agents inside the test: what it trains, saves and evaluates, and how it resumes."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ class Program:
     async def go(self, resume=False):
         with open_run_directory(self.folder, "") as directory:
             engine = HeardEngine(self.renderer, says("a", "b", cycle=True))
-            stage = Stage(self.folder / "sessions" / str(directory.incarnation), self.renderer, engine, self.agent)
+            stage = Stage(directory.sessions, self.renderer, engine, self.agent, incarnation=directory.incarnation)
             feed = TaskFeed(TaskSource(Dataset(self.rows, RowShape()), shuffle=True, seed=1))
             first = 0
             if resume:
@@ -107,12 +107,8 @@ def program(tmp_path, rows, renderer):
 
 def trained(program):
     """(task, group) of every Group that was trained, step by step."""
-    return [
-        sorted(
-            {(line["task_index"], line["group_id"]) for line in program.lines(step) if line["status"] == "completed"}
-        )
-        for step in range(program.steps)
-    ]
+    sound = ([line for line in program.lines(step) if line["status"] == "completed"] for step in range(program.steps))
+    return [sorted({(line["task_index"], line["group_id"]) for line in lines}) for lines in sound]
 
 
 def test_every_step_trains_its_groups_and_the_next_one_samples_from_the_new_weights(program):
@@ -179,9 +175,8 @@ def test_a_stop_ends_the_run_after_the_step_with_a_checkpoint(program):
 def test_a_run_that_trips_keeps_its_evidence_and_its_last_checkpoint(program):
     async def agent(session, launch):
         await ask(session, user("q"))
-        if session.identity.group_id > "train-g000001":
-            return 3
         leave(launch, {"reward": 1.0})
+        return 3 if session.identity.group_id > "train-g000001" else 0
 
     here = program(agent=agent, rollout=RolloutConfig(2, 2, max_consecutive_failed_groups=3))
     with pytest.raises(CircuitOpen, match="agent_error"):
@@ -193,10 +188,8 @@ def test_a_run_that_trips_keeps_its_evidence_and_its_last_checkpoint(program):
 
 def test_evaluations_run_before_between_and_after_and_count_failures(program):
     async def agent(session, launch):
-        if session.identity.mode == "eval" and session.identity.task.index == 0:
-            await ask(session, user("q"))
-            return 3
         await good(session, launch)
+        return 3 if session.identity.mode == "eval" and session.identity.task.index == 0 else 0
 
     here = program(agent=agent, run=RunConfig(eval_interval=2), held_out=True)
     run(here.go())
