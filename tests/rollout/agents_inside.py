@@ -76,7 +76,8 @@ class Stage:
 
     def __init__(
         self, folder: Path, renderer: Renderer, engine: HeardEngine, agent: Agent, *,
-        credit: CreditConfig | None = None, filter_path: str | None = None, startup_s: float = 60.0, incarnation: int = 0,
+        credit: CreditConfig | None = None, filter_path: str | None = None, startup_s: float = 60.0,
+        incarnation: int = 0,
     ) -> None:  # fmt: skip
         agents = AgentConfig(agent_command="inside", agent_startup_timeout=startup_s)
         registry = SessionRegistry()
