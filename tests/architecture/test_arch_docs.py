@@ -73,7 +73,7 @@ def test_every_field_of_the_dump_is_explained():
     tree = ast.parse((PACKAGE / "rollout" / "record.py").read_text(encoding="utf-8"))
     keys = {key.value for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys if key is not None}
     assert len(keys) > 40
-    assert {key for key in keys if not re.search(rf"\b{key}\b", page)} == {"arrived_s"}
+    assert not {key for key in keys if not re.search(rf"\b{key}\b", page)}
 
 
 def test_every_failure_category_is_explained():
