@@ -145,3 +145,19 @@ async def good(session: Session, launch: AgentLaunch) -> None:
     first = await ask(session, user("q"))
     await ask(session, user("q"), first.message, user("r"))
     leave(launch, {"reward": 1.0})
+
+
+async def crash(session: Session, launch: AgentLaunch) -> int:
+    """Asks once and exits with status 3."""
+    await ask(session, user("q"))
+    return 3
+
+
+async def hang(session: Session, launch: AgentLaunch) -> None:
+    """Asks once and never ends by itself."""
+    await ask(session, user("q"))
+    await asyncio.Event().wait()
+
+
+async def silent(session: Session, launch: AgentLaunch) -> None:
+    """Ends without a request."""

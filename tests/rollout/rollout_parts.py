@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
 from typing import Any
 
+import pytest
+
+from relaxforge.core.errors import RequestError
 from relaxforge.core.ids import Credential
 from relaxforge.core.messages import Message, ModelRequest, RetryHint, Tool
 from relaxforge.core.ports import ignore_chunk
 from relaxforge.core.sessions import Mode, Task
-from relaxforge.core.turns import Capabilities, GenerateRequest, Generation, ModelTurn, Sampling, TokenChunk
+from relaxforge.core.turns import Capabilities, GenerateRequest, Generation, ModelTurn, Sampling, TokenChunk, token_ids
 from relaxforge.engine.scripted.engine import ScriptedEngine
 from relaxforge.engine.scripted.rules import Rule
 from relaxforge.render.renderer import Renderer
@@ -100,3 +104,15 @@ async def ask(session: Session, *messages: Message, read: bool = True, **rest: A
     turn = await session.turn(chat(*messages, **rest))
     session.delivered(turn.request_id, read)
     return turn
+
+
+async def refusal(session: Session, *messages: Message, **rest: Any) -> RequestError:
+    """The error with which one request is answered."""
+    with pytest.raises(RequestError) as caught:
+        await session.turn(chat(*messages, **rest))
+    return caught.value
+
+
+def sampled_ids(renderer: Renderer, *replies: str) -> list[array[int]]:
+    """The ids that the engine samples for each reply, end of turn included."""
+    return [token_ids([*renderer.tokenizer.encode(reply), renderer.stop_token_ids[0]]) for reply in replies]
