@@ -75,7 +75,7 @@ class TrainConfig:
     """Optimiser steps in which the learning rate grows from 0."""
 
     lr_decay_iters: int | None = None
-    """Optimiser step at which --min-lr is reached, warm-up included. Needed by linear and cosine."""
+    """Optimiser step at which --min-lr is reached, warm-up included. None: no decay; linear and cosine need it."""
 
     min_lr: float = 0.0
     """Learning rate at the end of linear and cosine decay."""

@@ -33,11 +33,15 @@ class _TokenLogprobs(torch.autograd.Function):
         normaliser = torch.empty(len(logits), dtype=wide, device=logits.device)
         entropy = torch.empty_like(normaliser)
         for chunk, pairs in _chunks(logits, rows):
-            scaled = logits[chunk].to(wide) / temperature
-            normaliser[chunk] = scaled.logsumexp(-1)
-            chosen[pairs] = scaled[rows[pairs] - chunk.start, targets[pairs]] - normaliser[rows[pairs]]
-            logs = scaled.sub_(normaliser[chunk, None])
-            entropy[chunk] = -(logs.exp() * logs).sum(-1)
+            scaled = _scaled(logits[chunk], wide, temperature)
+            top = scaled.amax(-1)
+            logs = scaled.sub_(top[:, None])
+            weights = logs.exp()
+            total = weights.sum(-1)
+            normaliser[chunk] = top + total.log()
+            entropy[chunk] = total.log() - torch.linalg.vecdot(weights, logs) / total
+            local = rows[pairs] - chunk.start
+            chosen[pairs] = logs[local, targets[pairs]] - total.log()[local]
         ctx.save_for_backward(logits, rows, targets, normaliser, entropy)
         ctx.temperature = temperature
         ctx.set_materialize_grads(False)
@@ -56,15 +60,21 @@ class _TokenLogprobs(torch.autograd.Function):
         per_row = torch.zeros_like(normaliser).index_add_(0, rows, per_pair)
         gradient = torch.empty_like(logits)
         for chunk, pairs in _chunks(logits, rows):
-            logs = (logits[chunk].to(wide) / ctx.temperature).sub_(normaliser[chunk, None])
+            logs = _scaled(logits[chunk], wide, ctx.temperature).sub_(normaliser[chunk, None])
             probabilities = logs.exp()
             factor = -per_row[chunk, None]
             if entropy_gradient is not None:
                 factor = factor - entropy_gradient[chunk, None] * logs.add_(entropy[chunk, None])
             slope = probabilities.mul_(factor)
             slope.index_put_((rows[pairs] - chunk.start, targets[pairs]), per_pair[pairs], accumulate=True)
-            gradient[chunk] = slope.div_(ctx.temperature)
+            gradient[chunk] = slope if ctx.temperature == 1.0 else slope.div_(ctx.temperature)
         return gradient, None, None, None
+
+
+def _scaled(logits: Tensor, dtype: torch.dtype, temperature: float) -> Tensor:
+    """A copy to compute in place on."""
+    scaled = logits.to(dtype, copy=True)
+    return scaled if temperature == 1.0 else scaled.div_(temperature)
 
 
 def _chunks(logits: Tensor, rows: Tensor) -> list[tuple[slice, slice]]:
