@@ -1,7 +1,8 @@
 """Claim: the demo learns. On each of three seeds fixed beforehand, training reward and held-out accuracy rise.
 
-Trains ``examples/01-sum-checker`` as ``make demo`` does, once per seed. Rise of the reward: mean of the last three steps
-minus mean of the first three, at least 0.4. Rise of the held-out accuracy: last evaluation minus first, at least 0.25.
+Trains ``examples/01-sum-checker`` as ``make demo`` does, once per seed. Rise of the reward: mean of the last three
+steps minus mean of the first three, at least 0.4. Rise of the held-out accuracy: last evaluation minus first, at least
+0.25.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gateway_parts import RESULTS, save, table
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from gateway_parts import RESULTS, save, table
 
 SEEDS = (42, 7, 2026)
 RUN_FILE = Path(__file__).parents[1] / "examples" / "01-sum-checker" / "run.toml"

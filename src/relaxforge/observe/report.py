@@ -59,7 +59,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     latest: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
         row = json.loads(line)
         latest[row["kind"], row["rollout_id"]] = row
     return sorted(latest.values(), key=lambda row: (row["rollout_id"], row["kind"] == "step"))

@@ -47,7 +47,7 @@ def read_rules(path: str | None) -> tuple[Rule, ...]:
     if path is None:
         return BUILT_IN
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").split("\n")  # JSON text may hold U+2028, which splitlines cuts
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--scripted-replies {path}: cannot be read: {error}") from error
     rules = tuple(_parse(f"{path}:{number}", line) for number, line in enumerate(lines, 1) if line.strip())
