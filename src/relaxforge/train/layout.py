@@ -1,11 +1,11 @@
 """Contexts as micro-batches in which every shared prefix is computed once.
 
-Sorted lexicographically, each Context shares its longest prefix with its neighbour, so a run of neighbours is a tree
-whose nodes are tokens: a Context adds only what its predecessor does not have. A tree becomes one row of a micro-batch.
+Sorted lexicographically, each Context shares its longest prefix with its neighbour, so neighbours form a tree whose
+nodes are tokens: a Context adds only what its predecessor does not have. A tree becomes one row of a micro-batch.
 Positions follow the path, and a token attends to its ancestors only, so every logit equals that of the separate row.
 Equal answers to equal prompts are computed once, too.
 
-Which neighbours share a row is the cheapest cut into runs: joining saves the shared prefix and costs attention over
+Which neighbours share a row is the cheapest cut into trees: joining saves the shared prefix and costs attention over
 tokens that do not see each other. The same search then packs rows of similar length into micro-batches.
 """
 
@@ -70,8 +70,8 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbours that become one tree of ``size`` tokens; ``shared[i]``: prefix tokens that the one before has, too."""
+class _Tree:
+    """Neighbours laid out as ``size`` nodes; ``shared[i]``: prefix tokens that the one before has, too."""
 
     contexts: Sequence[FlatContext]
     shared: Sequence[int]
@@ -82,28 +82,28 @@ def micro_batches(contexts: Sequence[FlatContext], shape: Shape) -> list[MicroBa
     """All ``contexts`` as micro-batches of at most ``max_tokens`` (a Context that is longer gets one of its own)."""
     if not contexts:
         return []
-    runs = sorted(_runs(contexts, shape), key=lambda run: -run.size)
-    sizes = np.array([run.size for run in runs])
+    trees = sorted(_trees(contexts, shape), key=lambda tree: -tree.size)
+    sizes = np.array([tree.size for tree in trees])
 
     def cost(end: int) -> NDArray[np.float64]:
         rows, width = end - np.arange(end), sizes[:end]
         total = rows * _row_cost(width, shape) + MICRO_BATCH_TOKENS
         return _within(total, rows * width, shape)
 
-    return [_micro_batch(runs[start:end]) for start, end in _cheapest_cuts(len(runs), cost)]
+    return [_micro_batch(trees[start:end]) for start, end in _cheapest_cuts(len(trees), cost)]
 
 
-def _runs(contexts: Sequence[FlatContext], shape: Shape) -> list[_Run]:
+def _trees(contexts: Sequence[FlatContext], shape: Shape) -> list[_Tree]:
     ordered = sorted(contexts, key=lambda context: context.tokens.astype(">i4").tobytes())
     if not shape.trees:
-        return [_Run([context], [0], len(context.tokens)) for context in ordered]
+        return [_Tree([context], [0], len(context.tokens)) for context in ordered]
     shared = [0, *(_shared_prefix(a.tokens, b.tokens) for a, b in pairwise(ordered))]
     new = np.array([len(context.tokens) for context in ordered]) - shared[: len(ordered)]
     upto = np.concatenate([[0], np.cumsum(new)])
     heads = np.array(shared)
 
     def sizes(start: int | slice, end: int) -> NDArray[np.int64]:
-        # The first Context of a run has to bring its whole prefix.
+        # The first Context of a tree has to bring its whole prefix.
         return np.asarray(upto[end] - upto[start] + heads[start])
 
     def cost(end: int) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ def _runs(contexts: Sequence[FlatContext], shape: Shape) -> list[_Run]:
         return _within(_row_cost(size, shape), size, shape)
 
     return [
-        _Run(ordered[start:end], [0, *shared[start + 1 : end]], int(sizes(start, end)))
+        _Tree(ordered[start:end], [0, *shared[start + 1 : end]], int(sizes(start, end)))
         for start, end in _cheapest_cuts(len(ordered), cost)
     ]
 
@@ -152,16 +152,16 @@ def _shared_prefix(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
     return int(different[0]) if len(different) else length
 
 
-def _micro_batch(runs: Sequence[_Run]) -> MicroBatch:
-    count, width = len(runs), max(run.size for run in runs)
+def _micro_batch(trees: Sequence[_Tree]) -> MicroBatch:
+    count, width = len(trees), max(tree.size for tree in trees)
     tokens = np.zeros((count, width), np.int64)
     positions = np.tile(np.arange(width), (count, 1))
-    branching = any(len(run.contexts) > 1 for run in runs)
+    branching = any(len(tree.contexts) > 1 for tree in trees)
     visible = np.tile(np.eye(width, dtype=np.bool_), (count, 1, 1)) if branching else None
     predicts = np.zeros((count, width), np.bool_)
     sources: list[NDArray[np.int64]] = []
-    for row, run in enumerate(runs):
-        for context, path, shared in _paths(run):
+    for row, tree in enumerate(trees):
+        for context, path, shared in _paths(tree):
             own = path[shared:]
             tokens[row, own] = context.tokens[shared:]
             positions[row, own] = np.arange(shared, len(path))
@@ -170,7 +170,7 @@ def _micro_batch(runs: Sequence[_Run]) -> MicroBatch:
             source = path[context.positions - 1]
             predicts[row, source] = True
             sources.append(row * width + source)
-    contexts = [context for run in runs for context in run.contexts]
+    contexts = [context for tree in trees for context in tree.contexts]
     flat_sources = np.concatenate(sources)
     order = np.argsort(flat_sources, kind="stable")
 
@@ -189,16 +189,16 @@ def _micro_batch(runs: Sequence[_Run]) -> MicroBatch:
         versions=gathered([context.versions for context in contexts]),
         advantages=gathered([np.full(len(context.positions), context.advantage, np.float32) for context in contexts]),
         weights=gathered([context.weights for context in contexts]),
-        computed_tokens=sum(run.size for run in runs),
+        computed_tokens=sum(tree.size for tree in trees),
         context_tokens=sum(len(context.tokens) for context in contexts),
     )
 
 
-def _paths(run: _Run) -> list[tuple[FlatContext, NDArray[np.int64], int]]:
+def _paths(tree: _Tree) -> list[tuple[FlatContext, NDArray[np.int64], int]]:
     """Each Context with the tree nodes of its tokens and the number of those that the Context before brought along."""
     placed: list[tuple[FlatContext, NDArray[np.int64], int]] = []
     path, size = np.zeros(0, np.int64), 0
-    for context, shared in zip(run.contexts, run.shared, strict=True):
+    for context, shared in zip(tree.contexts, tree.shared, strict=True):
         added = len(context.tokens) - shared
         path = np.concatenate([path[:shared], np.arange(size, size + added)])
         size += added
