@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relaxforge.core.messages import Message, Tool, ToolCall, digest
 from relaxforge.core.turns import ParsedAnswer
 from relaxforge.observe.log import get_logger
-from relaxforge.render.parsers.hermes import Reading
+from relaxforge.render.parsers.reading import Reading
 from relaxforge.render.parsers.registry import ReasoningParser, ToolCallParser
 from relaxforge.render.parsers.think import opens_think
 from relaxforge.render.tokens import TextTokenizer

@@ -27,12 +27,15 @@ class RenderConfig:
     """How messages become tokens and sampled tokens become messages."""
 
     agentic_tool_call_parser: str | None = None
-    """Reads tool calls out of answers to requests that offer tools: `qwen` (also `hermes`), `none`, or a Python path
-    `pkg.mod:func` of a function `(text, tools) -> (text, [(name, arguments), ...])`. None: answers stay text."""
+    """Reads tool calls out of answers to requests that offer tools: `qwen`, `qwen3-coder`, `llama3`, `mistral`,
+    `deepseek`, `glm`, `kimi`, `kimi-k3`, `harmony` (gpt-oss) or `gemma4`, each also under the names of vLLM and SGLang;
+    `auto` chooses by the chat template (`relaxforge doctor` shows which); `none`; or a Python path `pkg.mod:func` of a
+    function `(text, tools) -> (text, [(name, arguments), ...])`. None: answers stay text."""
 
     agentic_reasoning_parser: str | None = None
-    """Splits reasoning from the answer: `think` (also `qwen3`, `deepseek-r1`), `none`, or a Python path `pkg.mod:func`
-    of a function `(text, opened_by_prompt) -> (reasoning, text)`. None: reasoning stays in the text."""
+    """Splits reasoning from the answer: `think` (Qwen, DeepSeek, GLM, Kimi K2, under their names too), `mistral`,
+    `kimi-k3`, `harmony` (gpt-oss) or `gemma4`; `auto` chooses by the chat template; `none`; or a Python path
+    `pkg.mod:func` of a function `(text, opened_by_prompt) -> (reasoning, text)`. None: reasoning stays in the text."""
 
     apply_chat_template_kwargs: str = "{}"
     """JSON object of extra template arguments, for example `{"enable_thinking": false}`. A request's own

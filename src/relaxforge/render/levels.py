@@ -9,6 +9,7 @@ from typing import Any
 
 from relaxforge.core.errors import RenderError
 from relaxforge.core.messages import Message, ModelRequest, RetryHint, Tool, ToolCall
+from relaxforge.render.effort import EFFORT
 from relaxforge.render.properties import Level
 from relaxforge.render.window import Delta, Window
 
@@ -79,11 +80,13 @@ def _cheapest(window: Window, kwargs: Mapping[str, Any], suffixes: tuple[_Case, 
 def _differences(window: Window, kwargs: Mapping[str, Any], suffixes: tuple[_Case, ...], level: Level) -> Iterator[str]:
     """Names of canned conversations whose delta at ``level`` is not the full one."""
     switches: list[dict[str, Any]] = [{}]
-    if "enable_thinking" in window.template.source:
-        switches += [{"enable_thinking": False}, {"enable_thinking": True}]
-    for suffix, (lead, tools), switch in product(suffixes, _SETTINGS, switches):
+    if switch := window.properties.thinking_switch:
+        switches += [{switch: False}, {switch: True}]
+    if efforts := window.properties.efforts:
+        switches += [{EFFORT: efforts[0]}, {EFFORT: efforts[-1]}]
+    for suffix, (lead, tools), given in product(suffixes, _SETTINGS, switches):
         deltas = [
-            _delta(window, (*lead, *history.messages), suffix.messages, tools, {**kwargs, **switch}, needed)
+            _delta(window, (*lead, *history.messages), suffix.messages, tools, {**kwargs, **given}, needed)
             for history, needed in [(_HISTORIES[0], level), *((history, "full") for history in _HISTORIES)]
         ]
         for history, full in zip(_HISTORIES, deltas[1:], strict=True):

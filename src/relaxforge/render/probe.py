@@ -10,6 +10,7 @@ from typing import Any
 
 from relaxforge.core.errors import RenderError
 from relaxforge.core.messages import Message, Tool, ToolCall
+from relaxforge.render.effort import learn_efforts, learn_switch
 from relaxforge.render.levels import learn_levels
 from relaxforge.render.parsers.think import opens_think
 from relaxforge.render.properties import TemplateProperties
@@ -44,6 +45,7 @@ def probe(
     found.learn_tool_calls()
     found.learn_roles()
     found.learn_history()
+    found.learn_reasoning()
     found.know(**learn_levels(Window(template, found.properties, control), kwargs))
     return found.properties
 
@@ -61,12 +63,19 @@ class _Probe:
         self._stop_tokens = stop_tokens
         self._kwargs = kwargs
 
-    def text(self, messages: Sequence[Message], tools: tuple[Tool, ...] = (), *, prompt: bool = True) -> str | None:
-        """The rendered text, ``None`` when the template raises."""
+    def text(
+        self,
+        messages: Sequence[Message],
+        tools: tuple[Tool, ...] = (),
+        *,
+        prompt: bool = True,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """The rendered text, ``None`` when the template raises; ``kwargs`` win over those of the probe."""
         notes: Notes = {}
         shaped = chat_messages(messages, self.properties, self._control, notes)
         try:
-            return self._template.render(shaped, tools, self._kwargs, prompt=prompt)
+            return self._template.render(shaped, tools, {**self._kwargs, **(kwargs or {})}, prompt=prompt)
         except RenderError as error:
             self.words = str(error)
             return None
@@ -149,6 +158,12 @@ class _Probe:
             keeps_reasoning=self.shows([USER, thought, USER2], thought.reasoning, thought.text),
             append_only=all(self._appends(lead, tools) for lead, tools in product(((), (SYSTEM,)), ((), (TOOL,)))),
         )
+
+    def learn_reasoning(self) -> None:
+        def text(kwargs: Mapping[str, Any]) -> str | None:
+            return self.text([USER], kwargs=kwargs)
+
+        self.know(thinking_switch=learn_switch(text), efforts=learn_efforts(text))
 
     def _appends(self, lead: tuple[Message, ...], tools: tuple[Tool, ...]) -> bool:
         """Whether the prompt of the second question continues the prompt of the first one and its answer."""

@@ -70,6 +70,15 @@ class TemplateProperties:
     short_call_ids: bool = False
     """Takes only tool-call ids of nine letters or digits."""
 
+    thinking_switch: str = ""
+    """The template argument that turns reasoning on and off; empty when there is none."""
+    efforts: tuple[str, ...] = ()
+    """The values of the template argument `reasoning_effort` that it tells apart; none when it does not read it."""
+    tool_call_parser: str = "none"
+    """What reads tool calls out of answers, and whether `auto` chose it."""
+    reasoning_parser: str = "none"
+    """What reads reasoning out of answers, and whether `auto` chose it."""
+
     def described(self) -> list[tuple[str, str]]:
         """(name, value) of every property, for a table."""
         return [(item.name, _shown(getattr(self, item.name))) for item in fields(self)]
@@ -78,4 +87,6 @@ class TemplateProperties:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value)
     return repr(value)[1:-1] if isinstance(value, str) else str(value)

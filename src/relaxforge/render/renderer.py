@@ -14,7 +14,9 @@ from relaxforge.render.answer import AnswerReader
 from relaxforge.render.closing import already_sampled, missing_end
 from relaxforge.render.compare import differences
 from relaxforge.render.config import RenderConfig
+from relaxforge.render.effort import effort_kwargs, translated
 from relaxforge.render.folder import read_tokenizer
+from relaxforge.render.parsers.auto import reasoning_parser_of, tool_call_parser_of
 from relaxforge.render.parsers.registry import reasoning_parser, tool_call_parser
 from relaxforge.render.probe import probe
 from relaxforge.render.properties import Level, TemplateProperties
@@ -44,7 +46,12 @@ class Renderer:
         control = _control_tokens(tokenizer, template, escape=config.agentic_special_tokens == "escape")
         eos_ids = tuple(eos_ids)
         stop_texts = {tokenizer.token_text(end) for end in eos_ids}
-        self.properties = probe(template, control, stop_texts, self._kwargs)
+        calls, thoughts = _parser_names(config, template)
+        self.properties = replace(
+            probe(template, control, stop_texts, self._kwargs),
+            tool_call_parser=_said(config.agentic_tool_call_parser, calls),
+            reasoning_parser=_said(config.agentic_reasoning_parser, thoughts),
+        )
         self.end_of_turn = token_ids(tokenizer.encode(self.properties.closing))
         call_end = tokenizer.encode(self.properties.call_closing)
         ends = [end for ids in (self.end_of_turn, call_end) if (end := _last_special(ids, tokenizer)) is not None]
@@ -55,8 +62,8 @@ class Renderer:
         self._reader = AnswerReader(
             tokenizer,
             self._stops,
-            reasoning_parser(config.agentic_reasoning_parser),
-            tool_call_parser(config.agentic_tool_call_parser),
+            reasoning_parser(thoughts),
+            tool_call_parser(calls),
         )
 
     @classmethod
@@ -75,7 +82,7 @@ class Renderer:
     def open(self, request: ModelRequest) -> Observation:
         """The whole conversation from its root, with the generation prompt. Errors: ``RenderError``."""
         notes = self._tool_notes(request)
-        text = self._window.whole(request, self._arguments(request), notes)
+        text = self._window.whole(request, self._arguments(request, notes), notes)
         return Observation(token_ids(self.tokenizer.encode(text)), notes)
 
     def extend(self, request: ModelRequest, split: int, served: array[int]) -> Observation:
@@ -94,6 +101,14 @@ class Renderer:
         """The assistant message that sampled ``ids`` mean. Never fails; see ``AnswerReader.read``."""
         return self._reader.read(ids, tools=tools, prompt_tail=prompt_tail, stop_match=stop_match, salt=salt)
 
+    def reasoning_kwargs(self, effort: str | None) -> dict[str, Any]:
+        """Template arguments that ask for ``effort``, one of ``effort.EFFORTS``; empty where the template has no say.
+
+        A request may as well name the effort in its ``template_kwargs``, as ``reasoning_effort``: ``open`` and
+        ``extend`` translate it, and count ``reasoning_switch_ignored`` where the template cannot follow.
+        """
+        return effort_kwargs(effort, self.properties)
+
     def compare(
         self, request: ModelRequest, split: int, served: array[int], observation: Observation
     ) -> dict[str, int]:
@@ -103,7 +118,7 @@ class Renderer:
         """
         before = replace(request, messages=request.messages[: split - 1])
         try:
-            asked, now = (self._window.whole(part, self._arguments(request), {}) for part in (before, request))
+            asked, now = (self._window.whole(part, self._arguments(request, {}), {}) for part in (before, request))
             whole = self._extended(request, split, served, "full").ids
         except RenderError:
             return {"full_render_refused": 1}
@@ -123,7 +138,7 @@ class Renderer:
 
     def _extended(self, request: ModelRequest, split: int, served: array[int], level: Level | None) -> Observation:
         notes: Notes = {}
-        delta = self._window.delta(request, split, self._arguments(request), notes, level)
+        delta = self._window.delta(request, split, self._arguments(request, notes), notes, level)
         ids = self.tokenizer.encode(delta.text)
         closing = self._length(delta.closing)
         held = already_sampled(served, ids, closing, self._stops)
@@ -135,10 +150,10 @@ class Renderer:
         """How many ids ``closing`` is."""
         return len(self.end_of_turn) if closing == self.properties.closing else len(self.tokenizer.encode(closing))
 
-    def _arguments(self, request: ModelRequest) -> Mapping[str, Any]:
+    def _arguments(self, request: ModelRequest, notes: Notes) -> Mapping[str, Any]:
         if request.template_kwargs == "{}":
             return self._kwargs
-        return {**self._kwargs, **template_kwargs(request.template_kwargs)}
+        return {**self._kwargs, **translated(template_kwargs(request.template_kwargs), self.properties, notes)}
 
     def _tool_notes(self, request: ModelRequest) -> Notes:
         return {"tools_not_shown": len(request.tools)} if request.tools and not self.properties.tools else {}
@@ -157,6 +172,19 @@ def _control_tokens(tokenizer: TextTokenizer, template: ChatTemplate, *, escape:
             if len(text.strip()) < 2 or not ids.isdisjoint(tokenizer.encode(control.treat(text))):
                 raise ConfigError(f"--agentic-special-tokens escape cannot escape {text!r} of this tokenizer; use keep")
     return control
+
+
+def _parser_names(config: RenderConfig, template: ChatTemplate) -> tuple[str | None, str | None]:
+    """The parsers of tool calls and of reasoning by name, with ``auto`` decided."""
+    calls, thoughts = config.agentic_tool_call_parser, config.agentic_reasoning_parser
+    return (
+        tool_call_parser_of(template.source) if calls == "auto" else calls,
+        reasoning_parser_of(template.source) if thoughts == "auto" else thoughts,
+    )
+
+
+def _said(asked: str | None, chosen: str | None) -> str:
+    return f"{chosen} (auto)" if asked == "auto" else chosen or "none"
 
 
 def _last_special(ids: Sequence[int], tokenizer: TextTokenizer) -> int | None:

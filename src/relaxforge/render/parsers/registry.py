@@ -10,24 +10,62 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.messages import Tool, canonical_arguments, canonical_json
-from relaxforge.render.parsers.hermes import Reading, hermes
+from relaxforge.render.parsers.deepseek import deepseek
+from relaxforge.render.parsers.gemma import gemma4, gemma4_reasoning
+from relaxforge.render.parsers.glm import glm
+from relaxforge.render.parsers.harmony import harmony, harmony_reasoning
+from relaxforge.render.parsers.hermes import hermes
+from relaxforge.render.parsers.kimi import kimi
+from relaxforge.render.parsers.kimi_k3 import kimi_k3, kimi_k3_reasoning
+from relaxforge.render.parsers.llama import llama3
+from relaxforge.render.parsers.mistral import mistral, mistral_reasoning
+from relaxforge.render.parsers.qwen3_coder import qwen3_coder
+from relaxforge.render.parsers.reading import Reading
 from relaxforge.render.parsers.think import think
 from relaxforge.render.tokens import whole_characters
 
+Parser = TypeVar("Parser")
 ToolCallParser = Callable[[str, tuple[Tool, ...]], Reading]
 ReasoningParser = Callable[[str, bool], tuple[str, str]]
 
-TOOL_CALL_PARSERS: dict[str, ToolCallParser] = dict.fromkeys(("qwen", "hermes", "qwen25", "qwen2_5", "qwen3"), hermes)
-"""``hermes`` is vLLM's name, ``qwen`` and ``qwen25`` are SGLang's."""
 
-REASONING_PARSERS: dict[str, ReasoningParser] = dict.fromkeys(
-    ("think", "qwen3", "qwen3_thinking", "deepseek_r1", "deepseek_v3", "glm45"), think
+def _by_name(*families: tuple[Parser, str]) -> dict[str, Parser]:
+    return {name: parser for parser, names in families for name in names.split()}
+
+
+TOOL_CALL_PARSERS = _by_name(
+    (hermes, "qwen hermes qwen25 qwen2_5 qwen3"),
+    (qwen3_coder, "qwen3_coder qwen3_xml"),
+    (llama3, "llama3 llama3_json llama4_json"),
+    (mistral, "mistral"),
+    (
+        deepseek,
+        "deepseek deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseekv3 deepseekv31 deepseekv32 deepseekv4",
+    ),
+    (glm, "glm glm45 glm47"),
+    (kimi, "kimi kimi_k2"),
+    (kimi_k3, "kimi_k3"),
+    (harmony, "harmony gpt_oss openai"),
+    (gemma4, "gemma gemma4"),
 )
-"""Names of vLLM and SGLang for families that put reasoning between ``<think>`` and ``</think>``."""
+"""Our name first, then those of vLLM and SGLang; ``-`` and ``.`` in a name mean ``_``."""
+
+REASONING_PARSERS = _by_name(
+    (
+        think,
+        "think qwen3 qwen3_thinking deepseek_r1 deepseek_v3 deepseek_v31 deepseek_v4 glm45 kimi kimi_k2 "
+        "kimi_k2_thinking nemotron_3 nano_v3",
+    ),
+    (mistral_reasoning, "mistral"),
+    (kimi_k3_reasoning, "kimi_k3"),
+    (harmony_reasoning, "harmony gpt_oss openai_gptoss"),
+    (gemma4_reasoning, "gemma gemma4"),
+)
+"""The same for reasoning."""
 
 
 def tool_call_parser(name: str | None) -> ToolCallParser | None:
@@ -50,7 +88,7 @@ def _find(name: str | None, known: Mapping[str, Callable[..., Any]], flag: str) 
         return known[plain]
     if ":" in name or "." in name:
         return _load(name, flag)
-    names = [*known, "none"]
+    names = [*known, "none", "auto"]
     nearest = difflib.get_close_matches(plain, names, n=1, cutoff=0.0)[0]
     raise ConfigError(
         f"{flag} {name!r} is unknown; known: {', '.join(names)}, or a Python path pkg.mod:func. Nearest: {nearest}"
