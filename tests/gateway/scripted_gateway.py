@@ -32,12 +32,14 @@ class ScriptedSession:
 
     def __init__(self, session_id: str) -> None:
         self.credential = Credential.issue(session_id)
-        self.known: dict[bytes, Message] = {}
+        self.known: dict[bytes, Message | tuple[Message, ...]] = {}
         self.known_tools: dict[bytes, tuple[Tool, ...]] = {}
         self.known_fields: set[str] = set()
         self.script: Callable[[ModelRequest], ModelTurn] = lambda request: say()
         self.requests: list[ModelRequest] = []
+        self.counted: list[ModelRequest] = []
         self.refusals: list[Exception] = []
+        self.lost_ones: queue.Queue[ModelRequest] = queue.Queue()
         self.deliveries: queue.Queue[tuple[str, bool]] = queue.Queue()
         self.serving = threading.Event()
         self.gate: asyncio.Event | None = None
@@ -58,8 +60,17 @@ class ScriptedSession:
             await self.gate.wait()
         return self.script(request)
 
+    async def lost(self, request: ModelRequest) -> None:
+        self.lost_ones.put(request)
+        if self.gate is not None:
+            self.gate.set()
+
+    def count(self, request: ModelRequest) -> int:
+        self.counted.append(request)
+        return 17
+
     def refused(self, request_api: str, error: Exception) -> None:
-        assert request_api == "chat"
+        assert request_api in ("chat", "responses", "messages")
         self.refusals.append(error)
 
     def delivered(self, request_id: str, complete: bool) -> None:

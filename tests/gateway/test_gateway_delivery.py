@@ -92,7 +92,7 @@ def test_a_client_that_leaves_within_a_long_answer_was_not_served(session, conne
 
 
 @pytest.mark.parametrize("messages", [SMALL, LARGE], ids=["small body", "large body"])
-def test_a_client_that_leaves_during_generation_was_not_served_and_cancels_nothing(running, session, connect, messages):
+def test_a_client_that_leaves_during_generation_was_not_served(running, session, connect, messages):
     session.gate = asyncio.Event()
     connection = connect()
     ask(connection, session, messages)

@@ -9,18 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripted_gateway import ScriptedSession
+
 from relaxforge.core.errors import RequestError
 from relaxforge.core.messages import ImagePart, Message, TextPart, ToolCall
-from relaxforge.gateway.canonical import read_message, read_messages
+from relaxforge.gateway.canonical import read_message
+from relaxforge.gateway.reading import Reading
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 
 
+def read_all(raws, door=None):
+    """Messages, keys and notes of a history, through the same door as a request's bytes."""
+    reading = Reading("chat", door or ScriptedSession("s"))
+    history, keys = reading.history(raws, "messages", read_message)
+    return history, keys, dict(reading.keep())
+
+
 def read(value):
-    """The message, and what had to be changed, through the same door as a request's bytes."""
-    noted = Counter()
-    (message,), _ = read_messages([json.dumps(value).encode()], {}, noted)
-    return message, dict(+noted)
+    """The message, and what had to be changed."""
+    (message,), _, noted = read_all([json.dumps(value).encode()])
+    return message, noted
 
 
 def refusal(value):
@@ -62,9 +71,10 @@ def test_missing_content_is_empty_content():
     assert refusal({"role": "user"}).param == "messages[0].content"
 
 
-def test_an_empty_text_part_is_refused_where_it_stands():
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": ""}]
-    assert refusal({"role": "user", "content": parts}).param == "messages[0].content[1].text"
+def test_empty_parts_do_not_matter_beside_others():
+    empty, text = {"type": "text", "text": ""}, {"type": "text", "text": "a"}
+    assert read({"role": "user", "content": [empty, text, empty]})[0] == Message("user", "a")
+    assert refusal({"role": "user", "content": [empty, empty]}).param == "messages[0].content"
 
 
 @pytest.mark.parametrize("content", [" ", "\n\t", "\x00", "a\x00b"])
@@ -213,7 +223,7 @@ def test_lone_surrogates_inside_arguments_too():
 @pytest.mark.parametrize("bad", [b'{"role":"user","content":NaN}', b'{"role":"user","x":-Infinity}', b'{"x":1e999}'])
 def test_numbers_that_are_none_are_refused(bad):
     with pytest.raises(RequestError) as caught:
-        read_messages([bad], {}, Counter())
+        read_all([bad])
     assert caught.value.param == "messages[0]"
 
 
@@ -275,22 +285,24 @@ def test_reading_canonical_arguments_again_changes_nothing(arguments):
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=6))
 def test_raw_bytes_seen_before_give_the_identical_objects(texts):
     raws = [json.dumps({"role": "user", "content": text}).encode() for text in texts]
-    known = {}
-    first, keys = read_messages(raws, known, Counter())
-    second, same = read_messages(raws, known, Counter())
+    door = ScriptedSession("s")
+    first, keys, _ = read_all(raws, door)
+    second, same, _ = read_all(raws, door)
     assert all(one is other for one, other in zip(first, second, strict=True))
     assert keys == same
 
 
 def test_equal_messages_are_one_object_however_they_are_spelled():
     raws = [b'{"role":"user","content":"x"}', b'{"content": [{"type":"text","text":"x"}], "role": "user", "name": "n"}']
-    (first, second), _ = read_messages(raws, {}, Counter())
+    (first, second), *_ = read_all(raws)
     assert first is second
 
 
 def test_a_message_the_session_already_holds_is_used():
     held = Message("assistant", "answer")
-    (echo,), _ = read_messages([b'{"role":"assistant","content":"answer"}'], {held.exact: held}, Counter())
+    door = ScriptedSession("s")
+    door.known[held.exact] = held
+    (echo,), *_ = read_all([b'{"role":"assistant","content":"answer"}'], door)
     assert echo is held
 
 

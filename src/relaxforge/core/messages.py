@@ -176,6 +176,10 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     logprobs: bool = False
+    stream: bool = False
+    """Whether the client takes the answer as server-sent events."""
+    may_call: bool = True
+    """False when the client asked for no tool call (``tool_choice`` none): tools are shown, calls stay text."""
     normalised: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -69,21 +69,32 @@ class Engine(Protocol):
 class SessionDoor(Protocol):
     """One Session as the gateway sees it.
 
-    The gateway keeps three memories here. ``known`` maps the digest of a message's raw bytes, and ``Message.exact``, to
-    the canonical message, so a message that comes back unchanged is neither parsed nor hashed field by field again and
-    equal messages are one object. ``known_tools`` does the same for a whole tool list. ``known_fields`` names the
-    request fields that were reported as ignored.
+    The gateway keeps three memories here. ``known`` maps a key of a message's raw bytes, and ``Message.exact``, to the
+    canonical message (a tuple where the raw one means none or several), so a message that comes back unchanged is
+    neither parsed nor hashed field by field again and equal messages are one object. ``known_tools`` does the same for
+    a whole tool list. ``known_fields`` names the request fields that were reported as ignored.
     """
 
     @property
     def session_id(self) -> str: ...
 
-    known: dict[bytes, Message]
+    known: dict[bytes, Message | tuple[Message, ...]]
     known_tools: dict[bytes, tuple[Tool, ...]]
     known_fields: set[str]
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
         """Answer one request. Errors: ``RequestError``."""
+        ...
+
+    async def lost(self, request: ModelRequest) -> None:
+        """The client of ``request``, whose ``turn`` is under way, has gone for good: abort the generation.
+
+        Does nothing while another client waits for the same generation. What was sampled is committed.
+        """
+        ...
+
+    def count(self, request: ModelRequest) -> int:
+        """Tokens of the prompt that ``request`` would give; changes nothing. Errors: ``RequestError``."""
         ...
 
     def refused(self, request_api: Api, error: Exception) -> None:

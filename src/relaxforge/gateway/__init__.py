@@ -1,1 +1,1 @@
-"""The HTTP face of the model: Chat Completions in, the same dialect out."""
+"""The HTTP face of the model: Chat Completions, Responses and Messages in, the same dialect out."""

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import msgspec
 
 from relaxforge.core.errors import RequestError
+from relaxforge.core.messages import ModelRequest
 from relaxforge.core.ports import SessionDoor, TurnHandler
+from relaxforge.core.turns import ModelTurn
 from relaxforge.gateway.chat import Chat
+from relaxforge.gateway.config import GatewayConfig
 from relaxforge.gateway.dialect import Dialect, Headers
 from relaxforge.gateway.exchange import Exchange
+from relaxforge.gateway.listing import model_list
+from relaxforge.gateway.messages import Messages
+from relaxforge.gateway.responses import Responses
 from relaxforge.gateway.routing import READING, Route
 
 
 class ModelApi:
     """The endpoints that agents get. ``models`` are the listed names, the first is the default."""
 
-    def __init__(self, handler: TurnHandler, models: tuple[str, ...], max_body_bytes: int) -> None:
+    def __init__(self, handler: TurnHandler, models: tuple[str, ...], config: GatewayConfig) -> None:
         self._handler = handler
-        self._max_body_bytes = max_body_bytes
-        self._model_list = _model_list(models)
+        self._config = config
+        self._model_list = model_list(models)
         self._default_model = models[0]
 
     def routes(self) -> dict[str, Route]:
         """Paths below the base, without ``/v1``."""
+        default, noise = self._default_model, self._config.agentic_normalise
+        messages = Messages(default, noise)
         return {
             "": Route(READING, self._health),
             "/health": Route(READING, self._health),
             "/models": Route(READING, self._models),
-            "/chat/completions": self._dialect(Chat(self._default_model)),
+            "/chat/completions": self._dialect(Chat(default, noise)),
+            "/responses": self._dialect(Responses(default, noise)),
+            "/messages": self._dialect(messages),
+            "/messages/count_tokens": Route(("POST",), partial(self._count, messages), messages.error),
         }
 
     def _dialect(self, dialect: Dialect) -> Route:
@@ -39,18 +49,42 @@ class ModelApi:
     async def _turn(self, dialect: Dialect, exchange: Exchange) -> None:
         door = self._open(exchange)
         try:
-            body = await exchange.body(self._max_body_bytes)
+            body = await exchange.body(self._config.max_body_bytes)
             request = dialect.read(body, exchange.headers, door)
         except Exception as error:
             door.refused(dialect.api, error)
             raise
-        turn = await door.turn(request)
+        if request.stream:
+            await self._stream(dialect, exchange, door, request)
+            return
+        turn = await self._answered(exchange, door, request)
         complete = False
         try:
             answer = dialect.write(request, turn)
             complete = await exchange.answer(200, answer, (b"x-request-id", turn.request_id.encode()))
         finally:
             door.delivered(turn.request_id, complete)
+
+    async def _stream(self, dialect: Dialect, exchange: Exchange, door: SessionDoor, request: ModelRequest) -> None:
+        failure = partial(dialect.failure, request)
+        async with exchange.stream(dialect.heartbeat, self._config.agentic_heartbeat_s, failure):
+            turn = await self._answered(exchange, door, request)
+        complete = False
+        try:
+            complete = await exchange.finish(dialect.events(request, turn))
+        finally:
+            door.delivered(turn.request_id, complete)
+
+    async def _answered(self, exchange: Exchange, door: SessionDoor, request: ModelRequest) -> ModelTurn:
+        """The committed Turn; a client that hangs up and stays away for the grace ends its generation."""
+        with exchange.departure(self._config.agentic_disconnect_grace_s, partial(door.lost, request)):
+            return await door.turn(request)
+
+    async def _count(self, dialect: Messages, exchange: Exchange) -> None:
+        door = self._open(exchange)
+        body = await exchange.body(self._config.max_body_bytes)
+        tokens = door.count(dialect.read_to_count(body, exchange.headers, door))
+        await exchange.answer(200, msgspec.json.encode({"input_tokens": tokens}))
 
     def _open(self, exchange: Exchange) -> SessionDoor:
         credential = _credential(exchange.headers)
@@ -78,9 +112,3 @@ def _credential(headers: Headers) -> str | None:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return headers.get(b"x-api-key", b"").decode("latin-1") or None
-
-
-def _model_list(models: tuple[str, ...]) -> bytes:
-    created = int(time.time())
-    entries = [{"id": name, "object": "model", "created": created, "owned_by": "relaxforge"} for name in models]
-    return msgspec.json.encode({"object": "list", "data": entries})

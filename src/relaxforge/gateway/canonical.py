@@ -5,52 +5,30 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
-from xxhash import xxh3_128_digest
-
-from relaxforge.core import strict_json
 from relaxforge.core.errors import RequestError
 from relaxforge.core.messages import Message, Tool, ToolCall, canonical_arguments, canonical_json
-from relaxforge.gateway.body import kind, parse_value
+from relaxforge.gateway.body import kind
 from relaxforge.gateway.content import read_content
+from relaxforge.gateway.noise import ALL_NOISE
+from relaxforge.gateway.reading import lone_surrogates
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 RESERVED_KWARGS = ("add_generation_prompt", "tokenize", "tools")
-
-# Raw bytes are only recognised here, identity is Message.exact; hashing a long history with a cryptographic digest was
-# a third of a request's cost. The seed is drawn per process, so that nobody can prepare two messages with one key.
-_SEED = secrets.randbits(64)
+EFFORT = "reasoning_effort"
+"""Template argument under which every API's wish about reasoning is known."""
 
 NO_PARAMETERS = '{"properties":{},"type":"object"}'
 
 
-def read_messages(
-    raws: Sequence[bytes], known: dict[bytes, Message], noted: Counter[str]
-) -> tuple[tuple[Message, ...], bytes]:
-    """The canonical history, and the joined digests of its raw messages.
+def read_message(value: Any, where: str, noted: Counter[str], noise: Collection[str] = ALL_NOISE) -> Message:
+    """One Chat-shaped message. ``where`` is its path in the request, for errors.
 
-    Only raw messages that ``known`` has not seen are parsed; ``known`` learns them.
+    A system message that held nothing but noise comes back empty: it means nothing, see ``is_meant``.
     """
-    history, keys = [], []
-    for index, raw in enumerate(raws):
-        key = xxh3_128_digest(raw, _SEED)
-        message = known.get(key)
-        if message is None:
-            where = f"messages[{index}]"
-            noted["lone_surrogate"] += _lone_surrogates(bytes(raw))
-            fresh = read_message(parse_value(raw, where), where, noted)
-            message = known[key] = known.setdefault(fresh.exact, fresh)
-        history.append(message)
-        keys.append(key)
-    return tuple(history), b"".join(keys)
-
-
-def read_message(value: Any, where: str, noted: Counter[str]) -> Message:
-    """One Chat-shaped message. ``where`` is its path in the request, for errors."""
     if not isinstance(value, dict):
         raise RequestError(f"{where} must be an object, got {kind(value)}", param=where)
     role = value.get("role")
@@ -66,16 +44,21 @@ def read_message(value: Any, where: str, noted: Counter[str]) -> Message:
     elif role != "system":
         shown = repr(role) if isinstance(role, str) else kind(role)
         raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}, got {shown}", param=f"{where}.role")
-    return Message("system", read_content(value, where, noted))
+    return Message("system", read_content(value, where, noted, noise=noise))
+
+
+def is_meant(message: Message) -> bool:
+    """False for a system message of which nothing is left."""
+    return bool(message.content) or message.role != "system"
 
 
 def _assistant(value: dict[str, Any], where: str, noted: Counter[str]) -> Message:
     name = "reasoning_content" if value.get("reasoning_content") is not None else "reasoning"
-    calls = _optional(value, "tool_calls", list, where) or []
+    calls = optional(value, "tool_calls", list, where) or []
     return Message(
         "assistant",
         read_content(value, where, noted, required=False),
-        _optional(value, name, str, where) or "",
+        optional(value, name, str, where) or "",
         tuple(_tool_call(call, f"{where}.tool_calls[{index}]", noted) for index, call in enumerate(calls)),
     )
 
@@ -84,23 +67,22 @@ def _tool_call(value: Any, where: str, noted: Counter[str]) -> ToolCall:
     """A call as the model made it: an id or a name may be missing, since a broken answer is echoed too."""
     if not isinstance(value, dict) or value.get("type", "function") != "function":
         raise RequestError(f"{where} must be a tool call of type function", param=where)
-    function = _optional(value, "function", dict, where) or {}
+    function = optional(value, "function", dict, where) or {}
     inside = f"{where}.function"
-    arguments = function.get("arguments")
+    arguments = read_arguments(function.get("arguments"), f"{inside}.arguments", noted)
+    return ToolCall(optional(value, "id", str, where) or "", optional(function, "name", str, inside) or "", arguments)
+
+
+def read_arguments(arguments: Any, where: str, noted: Counter[str]) -> str:
+    """Arguments of a call as identity sees them: JSON text or an object; text that is no JSON stays as it is."""
     if isinstance(arguments, dict):
         arguments = canonical_json(arguments)
     elif arguments is not None and not isinstance(arguments, str):
-        raise RequestError(
-            f"{inside}.arguments must be JSON text or an object, got {kind(arguments)}", param=f"{inside}.arguments"
-        )
+        raise RequestError(f"{where} must be JSON text or an object, got {kind(arguments)}", param=where)
     canonical = canonical_arguments(arguments or "")
     if arguments and canonical != arguments:
-        noted["lone_surrogate"] += _lone_surrogates(arguments.encode())
-    return ToolCall(_optional(value, "id", str, where) or "", _optional(function, "name", str, inside) or "", canonical)
-
-
-def _lone_surrogates(raw: bytes) -> int:
-    return strict_json.replace_lone_surrogates(raw).count(strict_json.REPLACEMENT)
+        noted["lone_surrogate"] += lone_surrogates(arguments.encode())
+    return canonical
 
 
 def _call_id(value: dict[str, Any], where: str) -> str:
@@ -115,50 +97,67 @@ def _call_id(value: dict[str, Any], where: str) -> str:
 
 def read_tools(value: Any, where: str, noted: Counter[str]) -> tuple[Tool, ...]:
     """Function tools, reduced to what a template can render; tools of other types are dropped and counted."""
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise RequestError(f"{where} must be a list, got {kind(value)}", param=where)
     return tuple(
-        _tool(tool["function"], f"{where}[{index}].function")
-        for index, tool in enumerate(value)
-        if _is_function(tool, f"{where}[{index}]", noted)
+        read_function(tool.get("function"), f"{where}[{index}].function")
+        for index, tool in enumerate(tool_list(value, where))
+        if is_usable(tool, ("function",), noted)
     )
 
 
-def _is_function(tool: Any, where: str, noted: Counter[str]) -> bool:
-    if not isinstance(tool, dict):
-        raise RequestError(f"{where} must be an object, got {kind(tool)}", param=where)
-    if tool.get("type", "function") != "function":
-        noted["tool_type_ignored"] += 1
-        return False
-    if not isinstance(tool.get("function"), dict):
-        raise RequestError(f"{where}.function must be an object", param=f"{where}.function")
-    return True
+def tool_list(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of objects, or nothing."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestError(f"{where} must be a list, got {kind(value)}", param=where)
+    for index, tool in enumerate(value):
+        if not isinstance(tool, dict):
+            raise RequestError(f"{where}[{index}] must be an object, got {kind(tool)}", param=f"{where}[{index}]")
+    return value
 
 
-def _tool(function: dict[str, Any], where: str) -> Tool:
+def is_usable(tool: dict[str, Any], usable: Collection[str], noted: Counter[str]) -> bool:
+    """Whether a template can show this type of tool; noted by type if not. Without a type it is a function."""
+    named = tool.get("type")
+    if named is None or (isinstance(named, str) and named in usable):
+        return True
+    noted[f"tool_type_ignored:{str(named)[:64]}"] += 1
+    return False
+
+
+def read_function(function: Any, where: str, schema: str = "parameters") -> Tool:
+    """A function by ``name``, ``description`` and the JSON schema in field ``schema``."""
+    if not isinstance(function, dict):
+        raise RequestError(f"{where} must be an object", param=where)
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise RequestError(f"{where}.name must be a non-empty string", param=f"{where}.name")
-    parameters = _optional(function, "parameters", dict, where)
-    schema = NO_PARAMETERS if parameters is None else canonical_json(parameters)
-    return Tool(name, _optional(function, "description", str, where), schema)
+    parameters = optional(function, schema, dict, where)
+    shown = NO_PARAMETERS if parameters is None else canonical_json(parameters)
+    return Tool(name, optional(function, "description", str, where), shown)
 
 
-def read_template_kwargs(value: Any, where: str) -> str:
-    """Template arguments as canonical JSON text of an object."""
+def read_template_kwargs(value: Any, where: str, effort: str | None = None) -> str:
+    """Template arguments as canonical JSON text of an object; ``effort`` is added unless they name one themselves."""
     if value is None:
-        return "{}"
+        return "{}" if effort is None else canonical_json({EFFORT: effort})
     if not isinstance(value, dict):
         raise RequestError(f"{where} must be an object, got {kind(value)}", param=where)
     for name in RESERVED_KWARGS:
         if name in value:
             raise RequestError(f"{where}.{name} is set by RelaxForge; leave it out", param=f"{where}.{name}")
-    return canonical_json(value)
+    return canonical_json(value if effort is None else {EFFORT: effort, **value})
 
 
-def _optional(value: dict[str, Any], name: str, wanted: type, where: str) -> Any:
+def read_may_call(choice: Any) -> bool | None:
+    """Whether ``tool_choice`` leaves the model free to call; ``None`` for a wish that cannot be granted."""
+    if isinstance(choice, dict):
+        choice = choice.get("type")
+    return {None: True, "auto": True, "none": False}.get(choice) if choice is None or isinstance(choice, str) else None
+
+
+def optional(value: dict[str, Any], name: str, wanted: type, where: str) -> Any:
+    """A field that may be absent or null. Errors: ``RequestError`` naming it when it is of another kind."""
     found = value.get(name)
     if found is None or isinstance(found, wanted):
         return found

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from hashlib import blake2b
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from relaxforge.core.errors import RequestError
-from relaxforge.core.messages import DIGEST_BYTES, Api, ModelRequest, Tool, chat_message
+from relaxforge.core.messages import Api, Message, ModelRequest, chat_message
 from relaxforge.core.ports import SessionDoor
 from relaxforge.core.turns import ModelTurn, TokenLogprob, Usage
+from relaxforge.gateway import sse
 from relaxforge.gateway.body import Body
-from relaxforge.gateway.canonical import read_messages, read_template_kwargs, read_tools
+from relaxforge.gateway.canonical import is_meant, read_may_call, read_message, read_template_kwargs, read_tools
 from relaxforge.gateway.dialect import Headers, retry_hint
+from relaxforge.gateway.noise import ALL_NOISE
+from relaxforge.gateway.reading import Reading
 
 READ = frozenset(
     {
-        "model", "messages", "tools", "chat_template_kwargs", "max_completion_tokens", "max_tokens", "stop", "seed",
-        "logprobs", "stream",
+        "model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
+        "max_completion_tokens", "max_tokens", "stop", "seed", "logprobs", "stream",
     }
 )  # fmt: skip
 """Fields that mean something here; the others are ignored and reported once per Session."""
@@ -30,54 +33,76 @@ class Chat:
     """The Chat Completions dialect. ``default_model`` is echoed to a client that names none."""
 
     api: Api = "chat"
+    heartbeat = sse.COMMENT
 
-    def __init__(self, default_model: str) -> None:
+    def __init__(self, default_model: str, noise: Collection[str] = ALL_NOISE) -> None:
         self._default_model = default_model
+        self._noise = noise
 
     def read(self, body: bytes, headers: Headers, door: SessionDoor) -> ModelRequest:
-        fields = Body.parse(body)
-        if fields.flag("stream"):
-            raise RequestError(
-                "stream=true is not supported yet; leave stream out or set it to false",
-                code="stream_unsupported",
-                param="stream",
-            )
-        noted: Counter[str] = Counter()
-        messages, keys = read_messages(fields.items("messages"), door.known, noted)
+        fields, reading = Body.parse(body), Reading(self.api, door)
+        messages, keys = reading.history(fields.items("messages"), "messages", self._project)
+        if not messages:
+            raise RequestError("messages holds nothing but noise (see --agentic-normalise)", param="messages")
+        may_call = read_may_call(fields.value("tool_choice"))
+        if may_call is None:
+            reading.ignore("tool_choice")
+        reading.ignored(fields, READ)
         return ModelRequest(
             api=self.api,
             model=fields.text("model") or self._default_model,
-            messages=messages,
-            retry=retry_hint(headers, fields.digest("messages", keys)),
-            tools=_tools(fields, door, noted),
-            template_kwargs=read_template_kwargs(fields.value("chat_template_kwargs"), "chat_template_kwargs"),
+            messages=tuple(messages),
+            retry=retry_hint(headers, fields.digest("messages", b"".join(keys))),
+            tools=reading.tools(fields.raw.get("tools", b"null"), "tools", read_tools),
+            template_kwargs=read_template_kwargs(
+                fields.value("chat_template_kwargs"), "chat_template_kwargs", fields.text("reasoning_effort")
+            ),
             max_tokens=_max_tokens(fields),
             stop=fields.stops("stop"),
             seed=fields.integer("seed"),
             logprobs=fields.flag("logprobs"),
-            normalised=+(noted + _ignored(fields, door)),
+            stream=fields.flag("stream"),
+            may_call=may_call is not False,
+            normalised=reading.keep(),
         )
 
+    def _project(self, value: Any, where: str, noted: Counter[str]) -> Message | tuple[Message, ...]:
+        message = read_message(value, where, noted, self._noise)
+        return message if is_meant(message) else ()
+
     def write(self, request: ModelRequest, turn: ModelTurn) -> bytes:
-        choice = {
-            "index": 0,
-            "message": chat_message(turn.message),
-            "finish_reason": turn.finish,
-            "logprobs": None if turn.logprobs is None else {"content": [_logprob(token) for token in turn.logprobs]},
-        }
-        return msgspec.json.encode(
-            {
-                "id": f"chatcmpl-{turn.request_id}",
-                "object": "chat.completion",
-                "created": int(time.time()),
-                "model": request.model,
-                "choices": [choice],
-                "usage": _usage(turn.usage),
-            }
-        )
+        choice = {"index": 0, "message": chat_message(turn.message), **_ending(turn)}
+        return msgspec.json.encode(_completion(request, turn, "chat.completion", choice))
 
     def error(self, error: RequestError) -> bytes:
         return openai_error(error)
+
+    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
+        """One complete chunk with usage, whatever ``stream_options`` says."""
+        delta = chat_message(turn.message)
+        for index, call in enumerate(delta.get("tool_calls", ())):
+            call["index"] = index
+        choice = {"index": 0, "delta": delta, **_ending(turn)}
+        return sse.frame(_completion(request, turn, "chat.completion.chunk", choice)) + sse.DONE
+
+    def failure(self, _: ModelRequest, error: RequestError) -> bytes:
+        return b"data: " + openai_error(error) + b"\n\n" + sse.DONE
+
+
+def _completion(request: ModelRequest, turn: ModelTurn, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{turn.request_id}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": request.model,
+        "choices": [choice],
+        "usage": _usage(turn.usage),
+    }
+
+
+def _ending(turn: ModelTurn) -> dict[str, Any]:
+    shown = None if turn.logprobs is None else {"content": [_logprob(token) for token in turn.logprobs]}
+    return {"finish_reason": turn.finish, "logprobs": shown}
 
 
 def openai_error(error: RequestError) -> bytes:
@@ -89,23 +114,9 @@ def openai_error(error: RequestError) -> bytes:
     )
 
 
-def _tools(fields: Body, door: SessionDoor, noted: Counter[str]) -> tuple[Tool, ...]:
-    key = blake2b(fields.raw.get("tools", b""), digest_size=DIGEST_BYTES).digest()
-    tools = door.known_tools.get(key)
-    if tools is None:
-        tools = door.known_tools[key] = read_tools(fields.value("tools"), "tools", noted)
-    return tools
-
-
 def _max_tokens(fields: Body) -> int | None:
     newer = fields.positive("max_completion_tokens")
     return fields.positive("max_tokens") if newer is None else newer
-
-
-def _ignored(fields: Body, door: SessionDoor) -> Counter[str]:
-    names = fields.ignored(READ) - door.known_fields
-    door.known_fields.update(names)
-    return Counter(f"ignored_field:{name[:64]}" for name in names)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

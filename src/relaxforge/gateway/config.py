@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from relaxforge.core.errors import ConfigError
+from relaxforge.gateway.noise import ALL_NOISE
 
 MIB = 1024 * 1024
 
@@ -28,6 +29,18 @@ class GatewayConfig:
     agentic_admin_port: int | None = 0
     """TCP port of /debug_state, always on loopback and never told to agents. 0 takes a free one. None: no listener."""
 
+    agentic_heartbeat_s: float = 15.0
+    """Seconds between the signs of life that a streaming client gets while its answer is being sampled."""
+
+    agentic_disconnect_grace_s: float = 2.0
+    """Seconds for which a generation goes on after its client hung up: a retry may come and take it over. Then it is
+    aborted, and what was sampled is kept as not delivered."""
+
+    agentic_normalise: tuple[str, ...] = ALL_NOISE
+    """What known harnesses write anew into every request and is taken out of system text, so that a conversation stays
+    one: `billing_header` (a first line x-anthropic-billing-header), `total_tokens` (a count of tokens left). Empty:
+    nothing is taken out."""
+
     def __post_init__(self) -> None:
         _check_port("--agentic-bind-port", self.agentic_bind_port)
         if self.agentic_admin_port is not None:
@@ -36,6 +49,14 @@ class GatewayConfig:
             raise ConfigError("--agentic-bind-host must name an address, for example 127.0.0.1 or 0.0.0.0")
         if self.agentic_max_body_mb < 1:
             raise ConfigError(f"--agentic-max-body-mb must be at least 1 MiB, got {self.agentic_max_body_mb}")
+        if not self.agentic_heartbeat_s > 0:
+            raise ConfigError(f"--agentic-heartbeat-s must be > 0 seconds, got {self.agentic_heartbeat_s}")
+        if not self.agentic_disconnect_grace_s >= 0:
+            raise ConfigError(
+                f"--agentic-disconnect-grace-s must be >= 0 seconds, got {self.agentic_disconnect_grace_s}"
+            )
+        if unknown := set(self.agentic_normalise).difference(ALL_NOISE):
+            raise ConfigError(f"--agentic-normalise knows {', '.join(ALL_NOISE)}, got {', '.join(sorted(unknown))}")
         if self.agentic_public_url is not None:
             _check_url(self.agentic_public_url)
 

@@ -24,9 +24,24 @@ class Dialect(Protocol):
         """Errors: ``RequestError`` naming the offending field."""
         ...
 
-    def write(self, request: ModelRequest, turn: ModelTurn) -> bytes: ...
+    def write(self, request: ModelRequest, turn: ModelTurn) -> bytes:
+        """The answer as one JSON object."""
+        ...
 
     def error(self, error: RequestError) -> bytes: ...
+
+    @property
+    def heartbeat(self) -> bytes:
+        """The frame that opens a stream and keeps it alive; clients make nothing of it."""
+        ...
+
+    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
+        """The whole answer as server-sent events, from first to last."""
+        ...
+
+    def failure(self, request: ModelRequest, error: RequestError, /) -> bytes:
+        """How a stream that has begun ends in place of ``events``."""
+        ...
 
 
 def retry_hint(headers: Headers, body: bytes) -> RetryHint:

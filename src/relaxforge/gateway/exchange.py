@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from typing import Any
 
 from relaxforge.core.errors import RequestError
@@ -17,6 +18,13 @@ CHUNK = 64 * 1024
 """Longest piece of an answer that is handed over before looking whether the client is still there."""
 
 
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
 class Exchange:
     """Reads a body within a limit, then watches for the client to go away until the answer is written."""
 
@@ -26,6 +34,8 @@ class Exchange:
         self._send = send
         self._gone: asyncio.Future[Any] | None = None
         self._started = False
+        self._failure: Callable[[RequestError], bytes] | None = None
+        self._after: list[asyncio.Future[None]] = []
         self.session_id: str | None = None
         """For the log; set once the credential has opened a Session."""
 
@@ -62,6 +72,68 @@ class Exchange:
             *extra,
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return await self._write(body)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, heartbeat: bytes, every_s: float, failure: Callable[[RequestError], bytes]
+    ) -> AsyncIterator[None]:
+        """Begin an event stream with a ``heartbeat``, repeated every ``every_s`` seconds while the block runs.
+
+        ``failure`` makes the frames that end the stream when an error comes after its beginning.
+        """
+        if not self._has_gone():
+            self._started, self._failure = True, failure
+            await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await self.push(heartbeat)
+        beating = asyncio.create_task(self._beat(heartbeat, every_s), name="heartbeat")
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def push(self, frames: bytes) -> None:
+        """Send frames of a stream that goes on."""
+        if self._started and not self._has_gone():
+            await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    async def finish(self, frames: bytes) -> bool:
+        """End the stream; whether all of it was handed to the network while the client was still there."""
+        self._failure = None
+        return self._started and await self._write(frames)
+
+    async def refuse(self, error: RequestError, body: bytes, *extra: tuple[bytes, bytes]) -> None:
+        """Say what is wrong: as the answer, or as the end of a stream that has begun."""
+        if self._failure is not None:
+            await self.finish(self._failure(error))
+        else:
+            await self.answer(error.status, body, *extra)
+
+    @contextlib.contextmanager
+    def departure(self, grace_s: float, left: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[None]:
+        """Call ``left`` when the client goes away while the block runs and ``grace_s`` seconds pass before its end."""
+        assert self._gone is not None  # noqa: S101  (for the type checker: the body has been read)
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def gone(_: asyncio.Future[Any]) -> None:
+            timers.append(loop.call_later(grace_s, lambda: self._after.append(asyncio.ensure_future(left()))))
+
+        self._gone.add_done_callback(gone)
+        try:
+            yield
+        finally:
+            self._gone.remove_done_callback(gone)
+            for timer in timers:
+                timer.cancel()
+
+    async def _beat(self, heartbeat: bytes, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await self.push(heartbeat)
+
+    async def _write(self, body: bytes) -> bool:
+        """The rest of an answer, piece by piece."""
         for start in range(0, max(len(body), 1), CHUNK):
             if self._has_gone():
                 return False

@@ -79,4 +79,4 @@ async def _refuse(exchange: Exchange, route: Route, error: RequestError) -> None
         headers.append((b"www-authenticate", b"Bearer"))
     if error.status == 405:
         headers.append((b"allow", ", ".join(route.methods).encode()))
-    await exchange.answer(error.status, route.error(error), *headers)
+    await exchange.refuse(error, route.error(error), *headers)

@@ -44,7 +44,7 @@ class Gateway:
         debug_state: Callable[[], dict[str, Any]],
     ) -> None:
         self._config = config
-        self._api = Router(ModelApi(handler, models, config.max_body_bytes).routes(), BASE)
+        self._api = Router(ModelApi(handler, models, config).routes(), BASE)
         self._admin_api = Router({"/debug_state": Route(READING, partial(_show, debug_state))})
         self._listeners: list[Listener] = []
 

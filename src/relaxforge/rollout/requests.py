@@ -37,6 +37,8 @@ class RequestRecord:
     retry_of: str | None = None
     held_s: float | None = None
     generation_s: float | None = None
+    abandoned: bool = False
+    """Whether its last client has gone and the generation was aborted for that."""
 
     def count(self, causes: Mapping[str, int]) -> None:
         """Add to ``normalised``."""
@@ -88,8 +90,8 @@ class Served:
 
     @property
     def usable(self) -> bool:
-        """In flight, or answered without an error."""
-        return self.in_flight or self.turn is not None
+        """In flight, or answered without an error; not cut short because its client had gone."""
+        return not self.record.abandoned and (self.in_flight or self.turn is not None)
 
     @property
     def continued(self) -> bool:

@@ -77,7 +77,7 @@ class Session:
     ) -> None:
         self.identity = identity
         self.limits = limits
-        self.known: dict[bytes, Message] = {}
+        self.known: dict[bytes, Message | tuple[Message, ...]] = {}
         self.known_tools: dict[bytes, tuple[Tool, ...]] = {}
         self.known_fields: set[str] = set()
         self.forest = SessionForest(strict=strict_history)
@@ -95,6 +95,7 @@ class Session:
         self._born = time.monotonic()
         self._sealed = False
         self._serving: dict[str, asyncio.Task[ModelTurn]] = {}
+        self._clients: dict[int, Served] = {}
         self._comparisons: list[asyncio.Task[dict[str, int]]] = []
 
     @property
@@ -102,21 +103,46 @@ class Session:
         return self.identity.session_id
 
     async def turn(self, request: ModelRequest) -> ModelTurn:
-        """Answer one request; a client that goes away does not cancel it. Errors: ``RequestError``."""
+        """Answer one request; only ``lost`` ends it early. Errors: ``RequestError``."""
         if self._sealed:
             raise discarded(self.session_id)
         record = self._record(request.api)
         record.count(request.normalised)
         self.first_request.set()
         earlier = self._retries.earlier(request.retry)
-        if earlier is not None:
+        self._clients[id(request)] = served = earlier or self._begin(request, record)
+        try:
+            if earlier is None:
+                return await served.answer()
             record.retry_of = earlier.record.request_id
             return await self._replay(record, earlier)
+        finally:
+            del self._clients[id(request)]
+
+    def _begin(self, request: ModelRequest, record: RequestRecord) -> Served:
         serving = asyncio.create_task(self._serve(request, record), name=record.request_id)
         serving.add_done_callback(_retrieve)
         self._serving[record.request_id] = serving
-        self._retries.note(Served(record, request.retry, serving))
-        return await asyncio.shield(serving)
+        served = Served(record, request.retry, serving)
+        self._retries.note(served)
+        return served
+
+    async def lost(self, request: ModelRequest) -> None:
+        """The client of ``request`` has gone for good: abort, unless another one waits for the same generation."""
+        served = self._clients.get(id(request))
+        if served is None or not served.in_flight or list(self._clients.values()).count(served) > 1:
+            return
+        served.record.abandoned = True
+        with contextlib.suppress(EngineError):  # The request itself ends with the same error, and is recorded.
+            await self._engine.abort(served.record.request_id)
+
+    def count(self, request: ModelRequest) -> int:
+        """Tokens of the prompt that ``request`` would give. Errors: ``RequestError``."""
+        pending = self.forest.begin(request)
+        try:
+            return pending.parent.length + len(self._observe(pending).ids)
+        except RenderError as error:
+            raise self._as_request_error(error) from error
 
     def refused(self, request_api: Api, error: Exception) -> None:
         """Keep a request that never became one, with its error."""
@@ -188,7 +214,7 @@ class Session:
             raise self._empty(generation, record)
         parsed = self._renderer.parse(
             generation.ids,
-            tools=request.tools,
+            tools=request.tools if request.may_call else (),
             prompt_tail=observation.ids[-64:],
             stop_match=generation.stop_match,
             salt=pending.names[0],
@@ -208,6 +234,8 @@ class Session:
         record.held_s = time.monotonic() - started
         if self._sealed:
             raise discarded(self.session_id)
+        if record.abandoned:
+            raise _gone(record)
 
     def _observe(self, pending: PendingTurn) -> Observation:
         if pending.observation is not None:
@@ -253,6 +281,8 @@ class Session:
         """There is nothing to keep: we aborted before the first token, or the engine broke its promise."""
         if self._sealed:
             return discarded(self.session_id)
+        if record.abandoned:
+            return _gone(record)
         return EngineError(
             f"request {record.request_id}: the engine returned no token at all (finish reason {generation.finish})"
         )
@@ -308,6 +338,12 @@ def discarded(session_id: str) -> RequestError:
     """The answer to any request of a Session that has ended."""
     return RequestError(
         f"Session {session_id} has ended; its model API is closed", status=404, code="session_discarded"
+    )
+
+
+def _gone(record: RequestRecord) -> RequestError:
+    return RequestError(
+        f"request {record.request_id}: the client hung up before the first token", status=499, code="client_closed"
     )
 
 
