@@ -98,8 +98,8 @@ def test_a_broken_generation_config_is_refused(folder):
     ("flag", "value", "nearest"),
     [
         ("agentic_tool_call_parser", "hermse", "hermes"),
-        ("agentic_tool_call_parser", "llama3_json", "none"),
-        ("agentic_reasoning_parser", "deepseek", "deepseek_v3"),
+        ("agentic_tool_call_parser", "minimax", "none"),
+        ("agentic_reasoning_parser", "deepsek", "deepseek"),
     ],
 )
 def test_an_unknown_parser_names_the_known_ones_and_the_nearest(folder, flag, value, nearest):

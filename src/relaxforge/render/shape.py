@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from relaxforge.core import strict_json
-from relaxforge.core.errors import RenderError
+from relaxforge.core.errors import ImageError
 from relaxforge.core.messages import Message, ToolCall
 from relaxforge.render.properties import TemplateProperties
 from relaxforge.render.template import ChatDict
@@ -33,7 +33,7 @@ def chat_messages(
 
 def _chat_message(message: Message, properties: TemplateProperties, control: ControlTokens, notes: Notes) -> ChatDict:
     if message.images:
-        raise RenderError("this renderer takes text only: a message holds an image; send text or use a text-only agent")
+        raise ImageError(message.images[0].where)
     text = message.text
     if message.role != "assistant":
         if spelled := control.count(text):

@@ -57,8 +57,8 @@ TOOL_CALL_PARSERS = _by_name(
 REASONING_PARSERS = _by_name(
     (
         think,
-        "think qwen3 qwen3_thinking deepseek_r1 deepseek_v3 deepseek_v31 deepseek_v4 glm45 kimi kimi_k2 "
-        "kimi_k2_thinking nemotron_3 nano_v3",
+        "think qwen qwen3 qwen3_thinking deepseek deepseek_r1 deepseek_v3 deepseek_v31 deepseek_v4 glm glm45 "
+        "kimi kimi_k2 kimi_k2_thinking nemotron_3 nano_v3",
     ),
     (mistral_reasoning, "mistral"),
     (kimi_k3_reasoning, "kimi_k3"),
