@@ -126,3 +126,31 @@ def test_an_evaluation_counts_every_attempt(flow, tmp_path: Path):
     assert [row["rollout_id"] for row in rows] == [0, 1]
     assert rows[0]["eval/held/attempted"] == 4
     assert rows[0]["eval/held/failures/agent_error"] == 2
+
+
+def test_rollout_takes_several_contexts_inner_states_too_and_accounts_for_the_rest(flow):
+    run = flow("two_contexts", rules=[{"replies": ["found", "yes", "quite sure"]}])
+    assert run.code == 0, run.err
+    (line,) = run.lines()
+    assert [(sample["name"], sample["turns"], sample["reward"]) for sample in line["samples"]] == [
+        ("searcher", 1, None),
+        ("main", 1, 1.0),
+    ]
+    assert [sample["metadata"] for sample in line["samples"]] == [{"useful": 0.5}, {"outcome": 1}]
+    assert line["reward"] == 1.0
+    assert line["tokens"]["masked"] == {"not_exported": len(line["forest"][-1]["tokens"])}
+    assert balanced(line)
+
+
+@pytest.mark.slow
+def test_training_takes_one_context_and_says_so(flow):
+    run = flow(
+        "two_contexts",
+        rules=[{"replies": ["found", "yes", "quite sure"]}],
+        command="train",
+        max_consecutive_failed_groups=1,
+    )
+    assert run.code == 3, run.err
+    (line,) = run.lines()
+    assert line["failure"]["category"] == "bad_output"
+    assert "'searcher', 'main'" in line["failure"]["message"]

@@ -1,5 +1,7 @@
 """The Reward stage: what a Session earned, what its Group does with it, and whose fault it is when there is nothing."""
 
+from dataclasses import replace
+
 import pytest
 from rollout_parts import HeardEngine, ask, new_session, run, says, user
 
@@ -22,7 +24,8 @@ def ended(renderer):
             session = new_session(renderer, engine, session_id=f"{mode}-g000000-{index:02d}", mode=mode, task=task)
             await ask(session, user("q"))
             context = implicit_context(session.forest, "linear")
-            return Outcome(session, AgentOutput(**output), contexts=(context,))
+            contexts = tuple(replace(context, name=record.name) for record in output.get("records", ()))
+            return Outcome(session, AgentOutput(**output), contexts=contexts or (context,))
 
         return run(main())
 
@@ -69,6 +72,16 @@ def test_reward_and_metadata_of_an_explicit_record_are_the_sessions(ended):
     outcome = ended(records=(record,))
     score([outcome])
     assert (outcome.reward, outcome.metadata) == (0.25, {"hops": 3})
+
+
+def test_of_several_contexts_the_one_with_a_reward_speaks_for_the_session(ended):
+    said = ({"role": "user", "content": "q"},)
+    aside = ExportRecord("searcher", said, metadata={"useful": 0.5})
+    main = ExportRecord("main", said, metadata={"hops": 3}, reward=0.25)
+    outcome = ended(records=(aside, main))
+    score([outcome])
+    assert (outcome.reward, outcome.metadata) == (0.25, {"hops": 3})
+    assert outcome.written(outcome.contexts[0]) == ({"useful": 0.5}, None)
 
 
 def test_without_a_reward_the_function_is_asked_and_sees_the_conversation_and_the_label(ended, reward_function):

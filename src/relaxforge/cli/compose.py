@@ -166,7 +166,7 @@ class _Program:
                     ),
                     Supervisor(
                         agents, config.agents, config.history, registry, self._directory.sessions,
-                        lambda: gateway.base_url,
+                        lambda: gateway.base_url, self._trains,
                     ),
                     Scorer(config.credit, config.rollout.dynamic_sampling_filter_path),
                     self._progress,

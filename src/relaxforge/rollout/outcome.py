@@ -56,6 +56,18 @@ class Outcome:
             reason = "surplus"
         return account(self.session.forest, self.contexts, reason)
 
+    def written(self, context: Context) -> tuple[dict[str, Any], Reward]:
+        """Metadata and reward that the agent wrote for one of the Contexts."""
+        for record in self.output.records or ():
+            if record.name == context.name:
+                return record.metadata, record.reward
+        return self.output.metadata, self.output.reward
+
+    @property
+    def representative(self) -> Context:
+        """The Context that speaks for the Session: the first with a reward, else the first."""
+        return next((context for context in self.contexts if self.written(context)[1] is not None), self.contexts[0])
+
     def fail(self, failure: Failure) -> None:
         """Keep the first failure: what follows is its consequence."""
         self.failure = self.failure or failure

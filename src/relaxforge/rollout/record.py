@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from relaxforge.core.messages import chat_message
-from relaxforge.core.samples import Sample
 from relaxforge.core.turns import VersionSpan
 from relaxforge.forest.lineage import sample
+from relaxforge.forest.select import Context
 from relaxforge.forest.state import Kind, State
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.requests import RequestRecord
@@ -48,7 +48,7 @@ def dump_line(outcome: Outcome, *, run_id: str, incarnation: int, rollout_id: in
             {"request_id": record.request_id, **asdict(note)} for record in session.records for note in record.drift
         ],
         "render_differences": dict(session.notices),
-        "samples": [_sample(sample(context), outcome) for context in outcome.contexts],
+        "samples": [_sample(context, outcome) for context in outcome.contexts],
         "tokens": {
             "sampled": account.sampled,
             "trained": account.trained,
@@ -98,7 +98,9 @@ def _request(record: RequestRecord) -> dict[str, Any]:
     }
 
 
-def _sample(row: Sample, outcome: Outcome) -> dict[str, Any]:
+def _sample(context: Context, outcome: Outcome) -> dict[str, Any]:
+    row = sample(context)
+    metadata, reward = outcome.written(context)
     return {
         "name": row.name,
         "state": row.state,
@@ -110,9 +112,9 @@ def _sample(row: Sample, outcome: Outcome) -> dict[str, Any]:
         "weight_versions": _spans(row.versions),
         "turns": row.turns,
         "terminal_status": row.terminal_status,
-        "reward": outcome.reward,
+        "reward": outcome.reward if context is outcome.representative else reward,
         "advantage": outcome.advantage,
-        "metadata": outcome.metadata,
+        "metadata": metadata,
     }
 
 

@@ -62,7 +62,7 @@ class Scorer:
 
     async def _reward(self, outcome: Outcome) -> None:
         started = time.monotonic()
-        outcome.metadata, outcome.reward_detail = _written(outcome)
+        outcome.metadata, outcome.reward_detail = outcome.written(outcome.representative)
         blamed = FailureCategory.BAD_OUTPUT
         try:
             if outcome.reward_detail is None:
@@ -83,18 +83,10 @@ class Scorer:
             raise ConfigError(f"{FILTER_FLAG} raised {type(error).__name__}: {error}") from error
 
 
-def _written(outcome: Outcome) -> tuple[dict[str, Any], Any]:
-    """Metadata and reward as the agent wrote them, from the implicit object or the one explicit record."""
-    records = outcome.output.records
-    if records is None:
-        return outcome.output.metadata, outcome.output.reward
-    return records[0].metadata, records[0].reward
-
-
 def reward_input(outcome: Outcome) -> RewardInput:
     """What a reward function sees of a Session."""
     identity = outcome.session.identity
-    conversation = outcome.contexts[0].state.conversation()
+    conversation = outcome.representative.state.conversation()
     return RewardInput(
         session_id=identity.session_id,
         mode=identity.mode,

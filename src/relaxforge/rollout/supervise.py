@@ -25,7 +25,10 @@ from relaxforge.rollout.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Supervisor:
-    """``base_url`` is a callable because the gateway may bind a free port after this object is built."""
+    """``base_url`` is a callable because the gateway may bind a free port after this object is built.
+
+    When the run ``trains``, a training Session exports one Context; otherwise any number.
+    """
 
     runner: AgentRunner
     agents: AgentConfig
@@ -33,6 +36,7 @@ class Supervisor:
     registry: SessionRegistry
     sessions_dir: Path
     base_url: Callable[[], str]
+    trains: bool = False
 
     async def run(self, session: Session, stop: asyncio.Event) -> Outcome:
         """Until the agent is gone and its output read; ``stop`` ends it early. Errors: ``StorageError`` only."""
@@ -87,7 +91,8 @@ class Supervisor:
         outcome.output = await asyncio.to_thread(
             judge, launch, ended, self.agents, requests=len(session.records), ended_by=ended_by
         )
-        outcome.contexts = export(session.forest, outcome.output, self.history)
+        one = self.trains and session.identity.mode == "train"
+        outcome.contexts = export(session.forest, outcome.output, self.history, one=one)
 
 
 async def _until_ended(
