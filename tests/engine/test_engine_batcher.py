@@ -9,8 +9,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from relaxforge.core.errors import EngineError
 from relaxforge.core.turns import Sampling, token_ids
+from relaxforge.engine.local.attention import Layout, Piece
 from relaxforge.engine.local.batcher import Batcher
 from relaxforge.engine.local.model import LocalModel
+from relaxforge.engine.local.packed import can_pack
 
 SMALL = {
     "vocab_size": 90, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -231,3 +233,21 @@ def test_bfloat16_stays_near_float32(folders):
     tokens, logprobs = drain(batcher, {})[0]
     gaps = [abs(a - b) for a, b in zip(logprobs, exact_logprobs(folders[0], prompt, tokens, 1), strict=True)]
     assert sum(gaps) / len(gaps) < 0.1
+
+
+def test_packed_layers_compute_what_plain_ones_do_also_after_new_weights(tmp_path):
+    folders = [save_random(tmp_path / str(seed), "qwen2", seed=seed) for seed in (0, 1)]  # With biases.
+    model, plain = LocalModel(folders[0], dtype="bfloat16"), LocalModel(folders[0], dtype="bfloat16")
+    if not can_pack(plain._model):
+        pytest.skip("this CPU has no bfloat16 kernels to pack for")
+    for folder in folders:
+        model.load(folder)
+        plain.load(folder)
+        for module in plain._model.modules():
+            module.__dict__.pop("forward", None)
+        caches = [one.new_cache(1, 8) for one in (model, plain)]
+        packed, exact = (
+            one.forward([5, 6, 7], Layout(cache, (Piece(0, 0, 3),)))
+            for one, cache in zip((model, plain), caches, strict=True)
+        )
+        assert torch.equal(packed, exact)

@@ -72,7 +72,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Pack:
+class Layout:
     """The layout of one step, made once and used by every layer.
 
     ``slots`` and ``positions`` are ``[tokens]``; ``last`` indexes the last token of each piece, in the order given.
@@ -123,7 +123,7 @@ def attend(
     value: torch.Tensor,
     _mask: torch.Tensor | None,
     *,
-    slot_pack: Pack,
+    slot_layout: Layout,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -136,14 +136,14 @@ def attend(
     """
     if softcap is not None or s_aux is not None:
         raise EngineError(f"--engine local cannot run {type(module).__name__}: it caps logits or has attention sinks")
-    keys, values = slot_pack.cache.layer(module.layer_idx)
-    keys[slot_pack.slots, :, slot_pack.positions] = key[0].transpose(0, 1)
-    values[slot_pack.slots, :, slot_pack.positions] = value[0].transpose(0, 1)
-    slot_pack.layers_seen += 1
+    keys, values = slot_layout.cache.layer(module.layer_idx)
+    keys[slot_layout.slots, :, slot_layout.positions] = key[0].transpose(0, 1)
+    values[slot_layout.slots, :, slot_layout.positions] = value[0].transpose(0, 1)
+    slot_layout.layers_seen += 1
     heads, kv_heads, size = query.shape[1], key.shape[1], query.shape[3]
     out = query.new_empty((query.shape[2], heads, size))
-    for number, bucket in enumerate(slot_pack.decode):
-        mask = _decode_mask(slot_pack, number, bucket, sliding_window)
+    for number, bucket in enumerate(slot_layout.decode):
+        mask = _decode_mask(slot_layout, number, bucket, sliding_window)
         # The query heads that share a key head become its queries: no key is repeated, no causal order is needed.
         rows = query[0, :, bucket.tokens].transpose(0, 1).reshape(-1, kv_heads, heads // kv_heads, size)
         near = slice(0, bucket.longest)
@@ -151,8 +151,8 @@ def attend(
             rows, keys[bucket.slots, :, near], values[bucket.slots, :, near], attn_mask=mask, scale=scaling
         )
         out[bucket.tokens] = seen.flatten(1, 2)
-    for offset, piece in slot_pack.prefill:
-        causal = _prefill_mask(slot_pack, piece, sliding_window)
+    for offset, piece in slot_layout.prefill:
+        causal = _prefill_mask(slot_layout, piece, sliding_window)
         seen = scaled_dot_product_attention(
             query[:, :, offset : offset + piece.count],
             keys[piece.slot : piece.slot + 1, :, : piece.end],
@@ -163,31 +163,31 @@ def attend(
     return out.unsqueeze(0), None
 
 
-def _decode_mask(pack: Pack, number: int, bucket: _Bucket, window: int | None) -> torch.Tensor:
+def _decode_mask(layout: Layout, number: int, bucket: _Bucket, window: int | None) -> torch.Tensor:
     """``[B, 1, 1, longest]``, true where a row may look: below its length and inside the sliding window."""
     name = (-1 - number, window)
-    if name not in pack.masks:
+    if name not in layout.masks:
         at = torch.arange(bucket.longest, device=bucket.lengths.device)
         seen = at < bucket.lengths[:, None]
         if window is not None:
             seen &= at >= bucket.lengths[:, None] - window
-        pack.masks[name] = seen[:, None, None, :]
-    return pack.masks[name]
+        layout.masks[name] = seen[:, None, None, :]
+    return layout.masks[name]
 
 
-def _prefill_mask(pack: Pack, piece: Piece, window: int | None) -> torch.Tensor | None:
+def _prefill_mask(layout: Layout, piece: Piece, window: int | None) -> torch.Tensor | None:
     """``[count, end]`` causal mask aligned to the last position; ``None`` where plain causal attention is the same."""
     if piece.start == 0 and (window is None or window >= piece.end):
         return None
     name = (piece.slot, window)
-    if name not in pack.masks:
-        to = torch.arange(piece.start, piece.end, device=pack.slots.device)[:, None]
-        at = torch.arange(piece.end, device=pack.slots.device)
+    if name not in layout.masks:
+        to = torch.arange(piece.start, piece.end, device=layout.slots.device)[:, None]
+        at = torch.arange(piece.end, device=layout.slots.device)
         seen = at <= to
         if window is not None:
             seen &= at > to - window
-        pack.masks[name] = seen
-    return pack.masks[name]
+        layout.masks[name] = seen
+    return layout.masks[name]
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

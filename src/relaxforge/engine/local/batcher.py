@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relaxforge.core.turns import FinishReason, Sampling
-from relaxforge.engine.local.attention import Pack, Piece
+from relaxforge.engine.local.attention import Layout, Piece
 from relaxforge.engine.local.model import LocalModel
 from relaxforge.engine.local.sampling import draw, uniform
 from relaxforge.engine.local.slots import SlotTable
@@ -110,7 +110,7 @@ class Batcher:
         self._admit()
         work = self._plan()
         ids = [token for running, piece in work for token in running.ids[piece.start : piece.end]]
-        logits = self._model.forward(ids, Pack(self._cache, tuple(piece for _, piece in work)))
+        logits = self._model.forward(ids, Layout(self._cache, tuple(piece for _, piece in work)))
         for running, piece in work:
             running.computed = piece.end
             self._table.computed(piece.slot, piece.end)

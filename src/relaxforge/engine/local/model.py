@@ -10,7 +10,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
 from relaxforge.core.errors import EngineError
-from relaxforge.engine.local.attention import IMPLEMENTATION, Pack, Piece, SlotCache
+from relaxforge.engine.local.attention import IMPLEMENTATION, Layout, Piece, SlotCache
+from relaxforge.engine.local.packed import can_pack, pack_linears
 
 
 class LocalModel:
@@ -31,6 +32,8 @@ class LocalModel:
         )
         self._model.eval().requires_grad_(False).to(self.device)
         self.dtype: torch.dtype = self._model.dtype
+        self._packs = can_pack(self._model)
+        self._pack()
         config = self._model.config.get_text_config()
         self._layers: int = config.num_hidden_layers
         self._kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -49,14 +52,14 @@ class LocalModel:
         )  # fmt: skip
 
     @torch.inference_mode()
-    def forward(self, ids: list[int], pack: Pack) -> torch.Tensor:
+    def forward(self, ids: list[int], layout: Layout) -> torch.Tensor:
         """Logits after the last token of each piece, ``[pieces, vocabulary]`` in float32."""
         out = self._model(
             input_ids=torch.tensor([ids], device=self.device),
-            position_ids=pack.positions[None],
+            position_ids=layout.positions[None],
             use_cache=False,
-            logits_to_keep=pack.last,
-            slot_pack=pack,
+            logits_to_keep=layout.last,
+            slot_layout=layout,
         )
         logits: torch.Tensor = out.logits[0]
         return logits.float()
@@ -76,6 +79,11 @@ class LocalModel:
                     own[name].copy_(file.get_tensor(name))
         except (OSError, SafetensorError) as error:
             raise EngineError(f"new weights {path}: cannot be read: {error}; the old ones stay") from error
+        self._pack()
+
+    def _pack(self) -> None:
+        if self._packs:
+            pack_linears(self._model)
 
     def _check(self, path: Path, found: dict[str, tuple[int, ...]]) -> None:
         """Tied weights may be given under any of their names, or all."""
@@ -93,10 +101,11 @@ class LocalModel:
         """Two small steps through every layer: architectures whose attention goes elsewhere must not answer."""
         cache = self.new_cache(1, 4)
         for piece in (Piece(0, 0, 2), Piece(0, 2, 1)):
-            pack = Pack(cache, (piece,))
-            self.forward([0] * piece.count, pack)
-            if pack.layers_seen != self._layers:
+            layout = Layout(cache, (piece,))
+            self.forward([0] * piece.count, layout)
+            if layout.layers_seen != self._layers:
                 name = type(self._model).__name__
                 raise EngineError(
-                    f"--engine local cannot run {name}: {pack.layers_seen} of {self._layers} layers use plain attention"
+                    f"--engine local cannot run {name}: "
+                    f"{self._layers - layout.layers_seen} of {self._layers} layers compute no plain attention"
                 )
