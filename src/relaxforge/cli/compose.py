@@ -48,23 +48,28 @@ DONE, INTERRUPTED = 0, 130
 
 
 def run(command: str, config: Config) -> int:
-    """``relaxforge train``: the whole loop; ``relaxforge rollout``: samples and evidence, no trainer."""
+    """``relaxforge train`` or ``rollout``, with what a person wants to read before and after."""
+    for warning in warnings(config):
+        _say(f"warning: {warning}")
+    path = run_path(config)
+    _say(f"run directory: {path}")
+    stopped = execute(command, config, path)
+    print_report(path)
+    return INTERRUPTED if stopped else DONE
+
+
+def execute(command: str, config: Config, path: Path) -> bool:
+    """``train``: the whole loop; ``rollout``: samples and evidence, no trainer. Returns whether it was interrupted."""
     check_command(config.agents, os.environ)
     training, held_out = open_training(config.data), open_held_out(config.data)
-    path = run_path(config)
     checkpoint = find_checkpoint(config.run.resume, checkpoints_of(config, path)) if config.run.resume else None
     state = read_state(checkpoint) if checkpoint else None
     folder = resolve(config.run.model, say=_say)
     with open_run_directory(path, dump_config(config)) as directory:
         configure(directory.events_log, config.observe.log_level)
-        _say(f"run directory: {directory.path}")
-        for warning in warnings(config):
-            _say(f"warning: {warning}")
         program = _Program(config, directory, folder, training, held_out, checkpoint, state, trains=command == "train")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            stopped = runner.run(program.run())
-        print_report(directory.path)
-    return INTERRUPTED if stopped else DONE
+            return runner.run(program.run())
 
 
 def _say(line: str) -> None:

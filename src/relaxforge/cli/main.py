@@ -16,7 +16,8 @@ usage: relaxforge COMMAND ...
 
   train   [RUN.toml] [--flag value ...]   train a model through your agent
   rollout [RUN.toml] [--flag value ...]   run the agent and keep samples and evidence, train nothing
-  doctor  [RUN.toml] [--flag value ...]   say what would go wrong, and spend nothing
+  doctor  [RUN.toml] [--flag value ...]   say what would go wrong, and spend nothing; with --session, run
+                                          the agent once on scripted answers and show what matched
   init    DIR                             write a run file, an agent and data to start from
   show    RUN_DIR [SESSION]               list what happened, or one conversation token by token
 
@@ -76,11 +77,17 @@ def _configured(name: str, argv: Sequence[str]) -> int:
     """Run a command that works on a whole configuration, which is read before the heavy libraries are."""
     from relaxforge.cli.config import load_config
 
-    config = load_config(name, argv)
+    rehearses = name == "doctor" and "--session" in argv
+    config = load_config(name, [word for word in argv if not (rehearses and word == "--session")])
     if name == "doctor":
         from relaxforge.cli.doctor import doctor
 
-        return doctor(config)
+        problems = doctor(config)
+        if problems or not rehearses:
+            return problems
+        from relaxforge.cli.rehearsal import rehearse
+
+        return rehearse(config)
     from relaxforge.cli.compose import run
 
     return run(name, config)
