@@ -36,6 +36,7 @@ REQUIRED = list(FAMILIES)
 OTHERS = [
     "cohere2",
     "deepseekv3",
+    "gemma4_v5",
     "glm4moe",
     "gptoss",
     "lfm2_2_5",
@@ -43,6 +44,7 @@ OTHERS = [
     "nemotron_3_nano",
     "phi3",
     "qwen3_5_think",
+    "qwen3_8",
 ]
 FAMILIES |= dict.fromkeys(OTHERS, ("<|return|>", "<|begin|>", "bytes"))
 

@@ -39,6 +39,8 @@ def written(load):
         ("qwen3", "enable_thinking", ()),
         ("glm4moe", "enable_thinking", ()),
         ("gptoss", "", ("low", "medium", "high")),
+        ("qwen3_8", "enable_thinking", ("low", "medium", "xhigh")),
+        ("gemma4_v5", "enable_thinking", ()),
         ("qwen2_5", "", ()),
         ("smollm2", "", ()),
     ],
