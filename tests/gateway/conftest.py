@@ -31,6 +31,19 @@ def http(running: RunningGateway) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
+def send(running: RunningGateway, session: ScriptedSession, http: httpx.Client) -> Callable[..., httpx.Response]:
+    """POST to any path with the Session's credential: fields, or bytes as they are."""
+
+    def send(path: str, body: bytes | None = None, /, **fields: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {session.credential}"}
+        if body is not None:
+            return http.post(running.url + path, content=body, headers=headers)
+        return http.post(running.url + path, json=fields, headers=headers)
+
+    return send
+
+
+@pytest.fixture
 def post(running: RunningGateway, session: ScriptedSession, http: httpx.Client) -> Callable[..., httpx.Response]:
     """POST one Chat Completions body (fields, or bytes as they are) with the Session's credential."""
 

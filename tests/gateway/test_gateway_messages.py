@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from scripted_gateway import ScriptedSession
 
 from relaxforge.core.errors import RequestError

@@ -9,6 +9,7 @@
     │   └── AgentExecutionError    it ran and failed; carries a bounded tail of its output
     ├── RequestError           one model request that cannot be served; carries status, code and the offending field
     ├── RenderError            the chat template refuses these messages
+    │   └── ImageError             the model reads no images; carries the path of one
     ├── EngineError            the engine failed or was asked for what it cannot do
     ├── CreditError            a reward or advantage function raised or returned nonsense
     ├── TrainError             the trainer failed
@@ -68,6 +69,14 @@ class RequestError(RelaxForgeError):
 
 class RenderError(RelaxForgeError):
     """The chat template refuses a conversation; the message quotes the template's own words."""
+
+
+class ImageError(RenderError):
+    """An image was sent to a model that reads text only; ``where`` is its path in the request."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where or 'a message'} is an image, and this model reads text only; send text instead")
+        self.where = where
 
 
 class EngineError(RelaxForgeError):

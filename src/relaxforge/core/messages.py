@@ -77,10 +77,14 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """An image by content: ``digest`` (hex SHA-256 of the bytes, or of the URL text) is its identity."""
+    """An image by content: ``digest`` (hex SHA-256 of the bytes, or of the URL text) is its identity.
+
+    ``where`` is the path under which a request first held it, for errors.
+    """
 
     url: str
     digest: str
+    where: str = field(default="", compare=False)
 
 
 Part = TextPart | ImagePart

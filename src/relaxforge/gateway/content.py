@@ -59,11 +59,11 @@ def joined(
 def image(url: str, where: str) -> ImagePart:
     """An image by its address, which holds the bytes or is the identity itself. Errors: ``RequestError``."""
     if url.startswith(("http://", "https://")):
-        return ImagePart(url, sha256(url.encode("utf-8", "replace")).hexdigest())
+        return ImagePart(url, sha256(url.encode("utf-8", "replace")).hexdigest(), where)
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:image/") and head.endswith(";base64"):
         try:
-            return ImagePart(url, sha256(base64.b64decode(data, validate=True)).hexdigest())
+            return ImagePart(url, sha256(base64.b64decode(data, validate=True)).hexdigest(), where)
         except (binascii.Error, ValueError):
             raise RequestError(f"{where} is not valid base64", param=where) from None
     raise RequestError(f"{where} must begin with data:image/...;base64, or http:// or https://", param=where)

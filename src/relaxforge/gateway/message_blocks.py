@@ -114,7 +114,8 @@ def _tool_result(block: dict[str, Any], where: str, noted: Counter[str]) -> Mess
     inside = f"{where}.content"
     found = _located(_blocks(block.get("content"), inside), inside)
     content: Content = joined([part for at, inner in found if (part := _part(inner, at, noted))], inside, noted)
-    if not content and optional(block, "is_error", bool, where):
+    failed = optional(block, "is_error", bool, where)
+    if failed and not content:
         content = FAILED
     return Message("tool", content, tool_call_id=call_id)
 

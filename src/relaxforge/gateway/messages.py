@@ -24,7 +24,7 @@ from relaxforge.gateway.reading import Reading, lone_surrogates
 READ = frozenset(
     {
         "model", "messages", "system", "tools", "tool_choice", "chat_template_kwargs", "thinking", "output_config",
-        "max_tokens", "stop_sequences", "stream",
+        "max_tokens", "stop_sequences", "stream", "thread",
     }
 )  # fmt: skip
 """Fields that mean something here; the others are ignored and reported once per Session."""
@@ -55,6 +55,13 @@ class Messages:
         fields, reading = Body.parse(body), Reading(self.api, door)
         if fields.positive("max_tokens") is None:
             raise RequestError("max_tokens is required: the most tokens to sample", param="max_tokens")
+        if fields.value("thread") is not None:
+            # The code is Anthropic's own: by it their client knows that it has to send the full history from now on.
+            raise RequestError(
+                "thread is not supported: no conversation is kept; send the full messages",
+                code="thread_unsupported_request",
+                param="thread",
+            )
         request = self._request(fields, headers, reading)
         return replace(request, normalised=reading.keep())
 
@@ -79,7 +86,7 @@ class Messages:
             retry=retry_hint(headers, fields.digest("messages", b"".join(keys))),
             tools=reading.tools(fields.raw.get("tools", b"null"), "tools", read_block_tools),
             template_kwargs=read_template_kwargs(
-                fields.value("chat_template_kwargs"), "chat_template_kwargs", _effort(fields)
+                fields.value("chat_template_kwargs"), "chat_template_kwargs", _effort(fields, reading)
             ),
             max_tokens=fields.positive("max_tokens"),
             stop=fields.stops("stop_sequences"),
@@ -106,15 +113,17 @@ class Messages:
         return sse.named(_error(error))
 
 
-def _effort(fields: Body) -> str | None:
+def _effort(fields: Body, reading: Reading) -> str | None:
     """What ``thinking`` and ``output_config.effort`` ask for: off wins, then the effort that is named."""
     thinking, output = _object(fields, "thinking"), _object(fields, "output_config")
     named, effort = thinking.get("type"), output.get("effort")
     if effort is not None and not isinstance(effort, str):
         raise RequestError(f"output_config.effort must be a string, got {kind(effort)}", param="output_config.effort")
-    switched = _THINKING.get(named) if isinstance(named, str) else None
-    if thinking and switched is None:
+    if thinking and not isinstance(named, str):
         raise RequestError(f"thinking.type must be one of {', '.join(_THINKING)}", param="thinking.type")
+    switched = _THINKING.get(named or "")
+    if thinking and switched is None:
+        reading.ignore("thinking")
     return switched if switched == "none" else effort or switched
 
 
@@ -183,6 +192,10 @@ def _error(error: RequestError) -> dict[str, Any]:
     named = _ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
     return {
         "type": "error",
-        "error": {"type": named, "message": str(error), "code": error.code, "param": error.param},
+        "error": {
+            "type": named,
+            "message": str(error),
+            "details": {"error_code": error.code, "param": error.param},
+        },
         "request_id": None,
     }

@@ -182,9 +182,9 @@ def output_items(turn: ModelTurn, tools: tuple[Tool, ...]) -> list[dict[str, Any
     if message.text or not (message.reasoning or message.tool_calls):
         part = {"type": "output_text", "text": message.text, "annotations": [], "logprobs": []}
         items.append({"type": "message", "id": f"msg_{request_id}", "role": "assistant", "content": [part]})
-    custom = {tool.name for tool in tools if tool.parameters == CUSTOM_PARAMETERS}
+    offered = {tool.name: tool for tool in tools}
     for index, call in enumerate(message.tool_calls):
-        items.append(_call_item(call, f"{request_id}_{index}", call.name in custom))
+        items.append(_call_item(call, f"{request_id}_{index}", offered.get(call.name)))
     for item in items:
         item["status"] = "completed"
     if turn.finish == "length":
@@ -192,16 +192,20 @@ def output_items(turn: ModelTurn, tools: tuple[Tool, ...]) -> list[dict[str, Any
     return items
 
 
-def _call_item(call: ToolCall, number: str, custom: bool) -> dict[str, Any]:
-    """A call of a custom tool that is not just its text stays a function call, so that it comes back unchanged."""
-    namespace, _, name = call.name.rpartition(SEPARATOR)
-    text = _custom_input(call.arguments) if custom else None
+def _call_item(call: ToolCall, number: str, tool: Tool | None) -> dict[str, Any]:
+    """A call in the kind of ``tool``, the one that it names.
+
+    A call of a custom tool that is not just its text stays a function call, so that it comes back unchanged.
+    """
+    namespace, _, name = call.name.rpartition(SEPARATOR) if tool else ("", "", "")
+    text = _custom_input(call.arguments) if tool and tool.parameters == CUSTOM_PARAMETERS else None
     if text is None:
         item = {"type": "function_call", "id": f"fc_{number}", "arguments": call.arguments}
     else:
         item = {"type": "custom_tool_call", "id": f"ctc_{number}", "input": text}
-    item |= {"call_id": call.id, "name": name}
-    return item | {"namespace": namespace} if namespace else item
+    if namespace:
+        return item | {"call_id": call.id, "name": name, "namespace": namespace}
+    return item | {"call_id": call.id, "name": call.name}
 
 
 def _custom_input(arguments: str) -> str | None:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from relaxforge.core.errors import EngineError, RelaxForgeError, RenderError, RequestError
+from relaxforge.core.errors import EngineError, ImageError, RelaxForgeError, RenderError, RequestError
 from relaxforge.core.ids import Credential
 from relaxforge.core.messages import Api, Message, ModelRequest, Tool
 from relaxforge.core.ports import Engine
@@ -321,6 +321,8 @@ class Session:
     def _as_request_error(self, error: RelaxForgeError) -> RequestError:
         if isinstance(error, RequestError):
             return error
+        if isinstance(error, ImageError):
+            return RequestError(str(error), code="image_unsupported", param=error.where or "messages")
         if isinstance(error, RenderError):
             return RequestError(str(error), code="template_refused", param="messages")
         if isinstance(error, EngineError):
