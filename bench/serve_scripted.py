@@ -42,7 +42,7 @@ class MemorySession:
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        self.known: dict[bytes, Message] = {}
+        self.known: dict[bytes, Message | tuple[Message, ...]] = {}
         self.known_tools: dict[bytes, tuple[Tool, ...]] = {}
         self.known_fields: set[str] = set()
         self._numbers = count()
@@ -50,6 +50,12 @@ class MemorySession:
 
     async def turn(self, _: ModelRequest) -> ModelTurn:
         return ModelTurn(f"{self.session_id}-{next(self._numbers)}", self._message, "stop", Usage(1, 1))
+
+    async def lost(self, request: ModelRequest) -> None:
+        """There is no generation to end."""
+
+    def count(self, request: ModelRequest) -> int:
+        return len(request.messages)
 
     def refused(self, request_api: str, error: Exception) -> None:
         print(request_api, error)
