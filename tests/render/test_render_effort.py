@@ -57,6 +57,7 @@ def test_the_probe_finds_the_switch_of_a_template(load, family, switch, efforts)
         ("qwen3", "minimal", {"enable_thinking": True}),
         ("qwen3", "max", {"enable_thinking": True}),
         ("qwen3", None, {}),
+        ("qwen3", "turbo", {}),
         ("gptoss", "none", {"reasoning_effort": "low"}),
         ("gptoss", "minimal", {"reasoning_effort": "low"}),
         ("gptoss", "medium", {"reasoning_effort": "medium"}),

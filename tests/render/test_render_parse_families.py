@@ -293,3 +293,8 @@ def test_several_llama_calls_are_separated():
         '{"count":1}',
         '{"count":2}',
     ]
+
+
+def test_more_than_arguments_in_a_harmony_call_is_no_call():
+    text = ' to=functions.act<|channel|>commentary<|message|>{"count": 1} and more<|call|>'
+    assert tool_call_parser("gpt-oss")(text, (ACT,)).malformed == "tool_call_invalid_json"

@@ -39,8 +39,8 @@ def learn_switch(text: Callable[[Mapping[str, Any]], str | None]) -> str:
 
 
 def effort_kwargs(effort: str | None, properties: TemplateProperties) -> dict[str, Any]:
-    """Template arguments for ``effort``, one of ``EFFORTS``; empty for ``None`` and where the template has no say."""
-    if effort is None:
+    """Template arguments for ``effort``; empty if it is not one of ``EFFORTS``, and where the template has no say."""
+    if effort not in EFFORTS:
         return {}
     kwargs: dict[str, Any] = {}
     if properties.thinking_switch:
@@ -60,7 +60,7 @@ def translated(kwargs: Mapping[str, Any], properties: TemplateProperties, notes:
     if EFFORT not in kwargs or (properties.efforts and effort is not None and effort not in EFFORTS):
         return kwargs
     others = {name: value for name, value in kwargs.items() if name != EFFORT}
-    own = effort_kwargs(effort, properties) if effort in EFFORTS else {}
+    own = effort_kwargs(effort, properties)
     followed = own and (effort != "none" or properties.thinking_switch or "none" in properties.efforts)
     if effort is not None and not followed:
         note(notes, "reasoning_switch_ignored")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from relaxforge.core.messages import Tool
-from relaxforge.render.parsers.reading import Call, Cursor, NotACallError, Reading, read_calls
+from relaxforge.render.parsers.reading import INVALID_JSON, Call, Cursor, NotACallError, Reading, read_calls
 
 _START = r"(?:<\|start\|>assistant)"
 _HEADER = re.compile(
@@ -23,12 +23,12 @@ _HEADER = re.compile(
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _END = r"<\|(?:end|call|return)\|>"
 _BODY_END = re.compile(rf"{_END}\s*(?={_START}|\Z)|\Z")
-_MAYBE_END = re.compile(rf"\s*(?:{_END})?")
+_CALL_END = re.compile(rf"\s*(?:{_END}|(?={_START})|\Z)")
 _CALL = re.compile(rf"(?:\A|{_START}) to=|{_START}?<\|channel\|>(?:analysis|commentary|final)\s+to=")
 
 
 def harmony_reasoning(text: str, opened: bool) -> tuple[str, str]:
-    """Split sampled ``text`` into (reasoning, answer); from the first header on that is none, all is answer."""
+    """Split sampled ``text`` into (reasoning, answer); all behind the last header that is one belongs to the answer."""
     del opened
     cursor, thoughts, answer = Cursor(text), list[str](), list[str]()
     while header := cursor.match(_HEADER):
@@ -54,5 +54,6 @@ def _message(cursor: Cursor) -> Call:
     if recipient is None or not recipient[1].startswith("functions."):
         raise NotACallError("tool_call_unknown_recipient")
     arguments = cursor.arguments()
-    cursor.match(_MAYBE_END)
+    if not cursor.match(_CALL_END):
+        raise NotACallError(INVALID_JSON)
     return recipient[1].removeprefix("functions."), arguments
