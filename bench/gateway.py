@@ -1,4 +1,4 @@
-"""Gateway overhead against the length of the history: one growing session, 400 characters a message.
+"""Gateway overhead against the length of the history: one growing session, 400 characters a message, in every API.
 
 Every server gets the same conversation at the same time (sessions take turns), so the ratios hold on a busy machine
 too. ``direct`` is the call without any gateway. A peer is measured when it is named with the Python of its own virtual
@@ -12,11 +12,8 @@ import statistics
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from gateway_parts import RESULTS, Connection, Server, running, save, table, text_source
+from gateway_parts import PATHS, RESULTS, Connection, Conversation, Server, running, save, table, text_source
 
 CHARACTERS = 400
 TURNS = (10, 50, 100, 200, 400)
@@ -24,33 +21,36 @@ WINDOW = 10
 """A figure at turn n is over the turns n-9 to n of every session."""
 
 
-def one_session(server: Server, number: int, turns: int) -> list[tuple[float, float]]:
+Lane = tuple[str, Server, str]
+"""Name of a row, server, API."""
+
+
+def one_session(server: Server, api: str, number: int, turns: int) -> list[tuple[float, float]]:
     """(wall ms, server CPU ms) of each turn of one growing conversation."""
-    connection = Connection(*server.endpoint(number))
+    connection = Connection(*server.endpoint(number, api))
     text = text_source(CHARACTERS * turns * 2)[number * CHARACTERS :]
-    messages: list[Any] = []
+    conversation = Conversation(api)
     figures = []
     for turn in range(turns):
-        messages.append({"role": "user", "content": text[turn * CHARACTERS : (turn + 1) * CHARACTERS]})
-        body = msgspec.json.encode({"model": "m", "messages": messages})
+        body = conversation.ask(text[turn * CHARACTERS : (turn + 1) * CHARACTERS])
         cpu, start = server.cpu_ms(), time.perf_counter()
         answer = connection.post(body)
         wall = (time.perf_counter() - start) * 1e3
         figures.append((wall, server.cpu_ms() - cpu))
-        said = msgspec.json.decode(answer)["choices"][0]["message"]["content"]
-        messages.append({"role": "assistant", "content": said})
+        conversation.hear(answer)
     connection.close()
     return figures
 
 
-def measure(servers: list[Server], sessions: int, turns: int) -> dict[str, dict[int, dict[str, float]]]:
-    """Per server and turn: p50 of wall and mean of CPU, both in ms."""
-    taken: dict[str, list[list[tuple[float, float]]]] = {server.name: [] for server in servers}
+def measure(lanes: list[Lane], sessions: int, turns: int) -> dict[str, dict[int, dict[str, float]]]:
+    """Per lane and turn: p50 of wall and mean of CPU, both in ms."""
+    taken: dict[str, list[list[tuple[float, float]]]] = {name: [] for name, _, _ in lanes}
     for number in range(sessions + 1):
-        for server in servers:
-            figures = one_session(server, number, turns if number else min(turns, 50))
+        for place, (name, server, api) in enumerate(lanes):
+            own = number + (sessions + 1) * place  # A Session of its own for every conversation.
+            figures = one_session(server, api, own, turns if number else min(turns, 50))
             if number:  # The first, short one warms up.
-                taken[server.name].append(figures)
+                taken[name].append(figures)
     return {name: {turn: _at(runs, turn) for turn in TURNS if turn <= turns} for name, runs in taken.items()}
 
 
@@ -66,12 +66,13 @@ def report(figures: dict[str, dict[int, dict[str, float]]]) -> str:
     rows = []
     for turn, direct in figures["direct"].items():
         for name, at in figures.items():
-            over = at[turn]["wall_p50_ms"] - direct["wall_p50_ms"]
+            wall, chat = at[turn]["wall_p50_ms"], figures[name.partition(",")[0]][turn]
             rows.append(
-                [turn, 2 * turn - 1, name, at[turn]["wall_p50_ms"], over, at[turn]["cpu_ms"],
-                 at[turn]["wall_p50_ms"] / direct["wall_p50_ms"]]
+                [turn, 2 * turn - 1, name, wall, wall - direct["wall_p50_ms"], at[turn]["cpu_ms"],
+                 wall / direct["wall_p50_ms"], wall / chat["wall_p50_ms"], at[turn]["cpu_ms"] / chat["cpu_ms"]]
             )  # fmt: skip
-    return table(["turn", "messages", "server", "p50 ms", "minus direct", "cpu ms", "/ direct"], rows)
+    head = ["turn", "messages", "server", "p50 ms", "minus direct", "cpu ms", "/ direct", "/ chat", "cpu / chat"]
+    return table(head, rows)
 
 
 def main() -> None:
@@ -81,21 +82,25 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="agentcore, rllm, verifiers")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     options = parser.parse_args()
+    ours = (options.sessions + 1) * (1 + 2 * len(PATHS))
     count = str(options.sessions + 1)
     with ExitStack() as stack:
         servers = [
             stack.enter_context(running("direct", "mock_upstream.py")),
-            stack.enter_context(running("gateway alone", "serve_scripted.py", "--alone", "--sessions", count)),
-            stack.enter_context(running("relaxforge", "serve_scripted.py", "--sessions", count)),
+            stack.enter_context(running("gateway alone", "serve_scripted.py", "--alone", "--sessions", str(ours))),
+            stack.enter_context(running("relaxforge", "serve_scripted.py", "--sessions", str(ours))),
         ]
+        lanes: list[Lane] = [("direct", servers[0], "chat")]
+        for server in servers[1:]:
+            lanes += [(server.name if api == "chat" else f"{server.name}, {api}", server, api) for api in PATHS]
         if options.peer:
             upstream = stack.enter_context(running("upstream", "mock_upstream.py", "--token-ids"))
         for name, _, python in (peer.partition("=") for peer in options.peer):
             arguments = ["--upstream", upstream.url, "--sessions", count]
-            servers.append(
-                stack.enter_context(running(name, f"peers/{name}.py", *arguments, python=python, keys=int(count)))
-            )
-        figures = measure(servers, options.sessions, options.turns)
+            peer = stack.enter_context(running(name, f"peers/{name}.py", *arguments, python=python, keys=int(count)))
+            servers.append(peer)
+            lanes.append((name, peer, "chat"))
+        figures = measure(lanes, options.sessions, options.turns)
         resident = {server.name: round(server.resident_mib(), 1) for server in servers}
     print(report(figures))
     print("resident MiB at the end:", resident)

@@ -15,11 +15,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 BENCH = Path(__file__).parent
 RESULTS = BENCH / "results"
+
+
+PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+
+
+class Conversation:
+    """A growing conversation, spelled for one API."""
+
+    def __init__(self, api: str) -> None:
+        self.api = api
+        self._history: list[Any] = []
+
+    def ask(self, text: str) -> bytes:
+        """The body of the next request."""
+        self._history.append({"role": "user", "content": text})
+        if self.api == "responses":
+            return msgspec.json.encode({"model": "m", "input": self._history})
+        limit = {"max_tokens": 4096} if self.api == "messages" else {}
+        return msgspec.json.encode({"model": "m", "messages": self._history, **limit})
+
+    def hear(self, answer: bytes) -> None:
+        """Append the answer as the API's own clients echo it."""
+        said = msgspec.json.decode(answer)
+        if self.api == "responses":
+            self._history += said["output"]
+        elif self.api == "messages":
+            self._history.append({"role": "assistant", "content": said["content"]})
+        else:
+            self._history.append({"role": "assistant", "content": said["choices"][0]["message"]["content"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +61,12 @@ class Server:
     url: str
     pid: int
     keys: tuple[str, ...]
+    admin: str | None = None
 
-    def endpoint(self, number: int) -> tuple[str, str]:
+    def endpoint(self, number: int, api: str = "chat") -> tuple[str, str]:
         """URL and credential of conversation ``number``."""
         key = self.keys[number % len(self.keys)]
-        return self.url.replace("{key}", key) + "/chat/completions", key
+        return self.url.replace("{key}", key) + PATHS[api], key
 
     def cpu_ms(self) -> float:
         """User and system time of the process so far, all threads."""
@@ -58,7 +90,7 @@ def running(name: str, script: str, *args: str, python: str = sys.executable, ke
                 raise SystemExit(f"{name} did not start: {' '.join(command)}")
             told = json.loads(line)
             own = tuple(told.get("keys") or (f"{name}-{number}" for number in range(keys)))
-            yield Server(name, told["url"], told["pid"], own)
+            yield Server(name, told["url"], told["pid"], own, told.get("admin"))
         finally:
             process.terminate()
 

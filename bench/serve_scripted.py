@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import time
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -87,11 +88,33 @@ def scripted_sessions(count: int) -> tuple[SessionRegistry, list[str]]:
     return registry, [str(session.identity.credential) for session in group.sessions]
 
 
+class LoopLag:
+    """How late the event loop wakes a task that asked for every ``EVERY_S``; reading it begins a new measurement."""
+
+    EVERY_S = 0.005
+
+    def __init__(self) -> None:
+        self._late_ms: list[float] = []
+
+    async def watch(self) -> None:
+        while True:
+            asked = time.perf_counter()
+            await asyncio.sleep(self.EVERY_S)
+            self._late_ms.append((time.perf_counter() - asked - self.EVERY_S) * 1e3)
+
+    def read(self) -> dict[str, float]:
+        late, self._late_ms = sorted(self._late_ms), []
+        last = len(late) - 1
+        return {"p50_ms": late[last // 2], "p99_ms": late[last * 99 // 100], "max_ms": late[last]} if late else {}
+
+
 async def serve(handler: TurnHandler, keys: list[str]) -> None:
-    gateway = Gateway(handler, GatewayConfig(), ("scripted",), dict)
+    lag = LoopLag()
+    gateway = Gateway(handler, GatewayConfig(), ("scripted",), lag.read)
     await gateway.start()
-    print(json.dumps({"url": gateway.base_url, "pid": os.getpid(), "keys": keys}), flush=True)
-    await asyncio.Event().wait()
+    told = {"url": gateway.base_url, "pid": os.getpid(), "keys": keys, "admin": gateway.admin_url}
+    print(json.dumps(told), flush=True)
+    await lag.watch()
 
 
 if __name__ == "__main__":

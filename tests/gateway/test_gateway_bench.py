@@ -12,7 +12,11 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @pytest.mark.parametrize(
     ("script", "options"),
-    [("gateway.py", ("--turns", "10", "--sessions", "1")), ("gateway_throughput.py", ("--requests", "64"))],
+    [
+        ("gateway.py", ("--turns", "10", "--sessions", "1")),
+        ("gateway_throughput.py", ("--requests", "64")),
+        ("gateway_sessions.py", ("--turns", "1")),
+    ],
 )
 def test_a_small_run_writes_its_figures(script, options, tmp_path):
     command = [sys.executable, BENCH / script, *options, "--results", tmp_path]
@@ -21,4 +25,5 @@ def test_a_small_run_writes_its_figures(script, options, tmp_path):
     [written] = tmp_path.glob("*.json")
     figures = json.loads(written.read_text())
     assert figures["machine"]["cores"]
-    assert {"direct", "gateway alone", "relaxforge"} <= figures["figures"].keys()
+    expected = {"paced", "saturated"} if "sessions" in script else {"direct", "gateway alone", "relaxforge"}
+    assert expected <= figures["figures"].keys()

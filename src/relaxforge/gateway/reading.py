@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from xxhash import xxh3_128_digest
@@ -24,6 +24,8 @@ Projection = Callable[[Any, str, Counter[str]], Projected]
 _SEED = secrets.randbits(62)
 _SALT: dict[Api, int] = {"chat": 0, "responses": 1, "messages": 2}
 """Equal bytes may mean different things in different APIs."""
+
+_NEIGHBOURS = re.compile("aa+")
 
 
 class Reading:
@@ -61,11 +63,12 @@ class Reading:
 
     def merged(self, history: Sequence[Message]) -> tuple[Message, ...]:
         """Neighbouring assistant messages joined into one, for APIs that spread an answer over several elements."""
-        merged: list[Message] = []
-        for role, group in groupby(history, _role):
-            run = list(group)
-            merged += run if role != "assistant" or len(run) == 1 else [self._joined(run)]
-        return tuple(merged)
+        merged, done = [], 0
+        # One letter a role, so that the search for neighbours costs little in a long history.
+        for run in _NEIGHBOURS.finditer("".join([message.role[0] for message in history])):
+            merged += [*history[done : run.start()], self._joined(history[run.start() : run.end()])]
+            done = run.end()
+        return (*merged, *history[done:])
 
     def tools(
         self, raw: bytes, where: str, project: Callable[[Any, str, Counter[str]], tuple[Tool, ...]]
@@ -117,7 +120,7 @@ class Reading:
         assert isinstance(held, Message)  # noqa: S101  (for the type checker: under its own digest lies one message)
         return held
 
-    def _joined(self, run: list[Message]) -> Message:
+    def _joined(self, run: Sequence[Message]) -> Message:
         key = xxh3_128_digest(b"".join(message.exact for message in run), self._seed)
         found = self._door.known.get(key) or self._messages.get(key)
         if not isinstance(found, Message):
@@ -130,11 +133,7 @@ def lone_surrogates(raw: bytes) -> int:
     return strict_json.replace_lone_surrogates(raw).count(strict_json.REPLACEMENT)
 
 
-def _role(message: Message) -> str:
-    return message.role
-
-
-def _join(run: list[Message]) -> Message:
+def _join(run: Sequence[Message]) -> Message:
     return Message(
         "assistant",
         "".join(message.text for message in run),
