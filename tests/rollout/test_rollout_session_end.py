@@ -54,7 +54,7 @@ def test_what_the_template_refuses_is_the_agents_mistake(renderer):
         session = new_session(renderer, HeardEngine(renderer, says("a")))
         picture = Message("user", (ImagePart("data:image/png;base64,AA==", "00"),))
         refused = await refusal(session, picture)
-        assert (refused.status, refused.code, refused.param) == (400, "template_refused", "messages")
+        assert (refused.status, refused.code, refused.param) == (400, "image_unsupported", "messages")
         assert (session.records[0].http_status, session.fault) == (400, None)
         assert (await ask(session, user("q"))).message.text == "a"
 
