@@ -122,6 +122,7 @@ class Trainer:
         *,
         first: bool,
     ) -> None:
+        self._optimiser.clear()  # A batch that was refused half way has left gradients.
         for batch, old in zip(batches, before, strict=True):
             parts, logprobs = self._backward(batch, old, temperature)
             meter.losses(batch, parts)
