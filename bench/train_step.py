@@ -27,11 +27,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
-from gateway_parts import save, table
+from gateway_parts import RESULTS, save, table
 from relaxforge.core.samples import ContextPath, SampleGroup, Segment, TrainBatch
 from relaxforge.core.turns import log_probs, token_ids
 from relaxforge.models.resolve import resolve
@@ -170,7 +170,7 @@ def compare(folder: str, dtype: str, steps: int, *, shared: bool) -> dict[str, A
     ours, theirs = Times(), Times()
     config = TrainConfig(lr=LEARNING_RATE, use_rollout_logprobs=False, train_device="cpu", train_dtype=dtype)
     trainer = Trainer(folder, config)
-    made = rows(49_000, shared=shared)
+    made = rows(AutoConfig.from_pretrained(folder).vocab_size, shared=shared)
     batch = our_batch(made)
     after_first: dict[str, float] = {}
 
@@ -204,20 +204,21 @@ def distance(start: dict[str, torch.Tensor], published: str, peer: torch.nn.Modu
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=3, help="steps per case, the first not counted (default 3)")
-    parser.add_argument("--no-save", action="store_true", help="print only")
+    parser.add_argument("--model", default="smollm2", help="model to train (default smollm2)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the figures")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    folder = resolve("smollm2", say=print).path
+    folder = resolve(options.model, say=print).path
 
     figures: dict[str, Any] = {}
     for dtype, shared in CASES:
         name = f"{dtype}, {'shared prompts' if shared else 'every prompt different'}"
         figures[name] = compare(folder, dtype, options.steps, shared=shared)
         print(report(figures), flush=True)
-    if not options.no_save:
-        print(save("train_step", {"figures": figures, "threads": torch.get_num_threads()}))
+    shown = {"model": options.model, "threads": torch.get_num_threads(), "figures": figures}
+    print(save("train-step", shown, options.results))
 
 
 def report(figures: dict[str, Any]) -> str:
