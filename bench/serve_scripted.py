@@ -20,7 +20,7 @@ from mock_upstream import ANSWER
 from relaxforge.agents.config import AgentConfig
 from relaxforge.core.messages import Message
 from relaxforge.core.sessions import Task
-from relaxforge.core.turns import ModelTurn, Usage
+from relaxforge.core.turns import ModelTurn, TextPiece, Usage
 from relaxforge.engine.scripted.engine import ScriptedEngine
 from relaxforge.engine.scripted.rules import Rule
 from relaxforge.forest.config import HistoryConfig
@@ -34,6 +34,8 @@ from relaxforge.rollout.factory import SessionFactory
 from relaxforge.rollout.registry import SessionRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relaxforge.core.messages import ModelRequest, Tool
     from relaxforge.core.ports import TurnHandler
 
@@ -49,7 +51,8 @@ class MemorySession:
         self._numbers = count()
         self._message = Message("assistant", ANSWER)
 
-    async def turn(self, _: ModelRequest) -> ModelTurn:
+    async def turn(self, request: ModelRequest, said: Callable[[TextPiece], None] | None = None) -> ModelTurn:
+        del request, said
         return ModelTurn(f"{self.session_id}-{next(self._numbers)}", self._message, "stop", Usage(1, 1))
 
     async def lost(self, request: ModelRequest) -> None:

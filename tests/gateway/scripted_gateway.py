@@ -14,7 +14,7 @@ import uvloop
 from relaxforge.core.errors import RequestError
 from relaxforge.core.ids import Credential
 from relaxforge.core.messages import Message, ModelRequest, Tool
-from relaxforge.core.turns import ModelTurn, Usage
+from relaxforge.core.turns import ModelTurn, TextPiece, Usage
 from relaxforge.gateway.config import GatewayConfig
 from relaxforge.gateway.server import Gateway
 
@@ -44,6 +44,7 @@ class ScriptedSession:
         self.serving = threading.Event()
         self.gate: asyncio.Event | None = None
         self.ended = False
+        self.said: Callable[[TextPiece], None] | None = None
 
     @property
     def session_id(self) -> str:
@@ -53,7 +54,8 @@ class ScriptedSession:
     def request(self) -> ModelRequest:
         return self.requests[-1]
 
-    async def turn(self, request: ModelRequest) -> ModelTurn:
+    async def turn(self, request: ModelRequest, said: Callable[[TextPiece], None] | None = None) -> ModelTurn:
+        self.said = said
         self.requests.append(request)
         self.serving.set()
         if self.gate is not None:

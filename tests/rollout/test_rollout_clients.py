@@ -182,3 +182,23 @@ def test_an_image_is_refused_by_its_path_in_the_request(renderer):
         assert session.forest.states == []
 
     run(main())
+
+
+def test_text_is_told_while_it_is_sampled_and_what_is_recorded_stays_the_same(renderer):
+    async def main():
+        engine = HeardEngine(renderer, says("<think>hm</think>I say " + "so " * 20, tokens_per_s=2000))
+        session, quiet = (new_session(renderer, engine, session_id=f"train-g000000-0{n}") for n in range(2))
+        pieces = []
+        turn = await session.turn(chat(user("q")), pieces.append)
+        again = await session.turn(chat(user("q"), retry=1), pieces.append)
+        silent = await quiet.turn(chat(user("q")))
+        assert turn.message == again.message == silent.message
+        assert len(pieces) > 3
+        assert "".join(piece.text for piece in pieces) == turn.message.text.rstrip()
+        assert {(piece.request_id, piece.reasoning, piece.prompt_tokens) for piece in pieces} == {
+            (turn.request_id, "hm", turn.usage.prompt_tokens)
+        }
+        first, second = (next(one.forest.responses) for one in (session, quiet))
+        assert first.tokens == second.tokens
+
+    run(main())

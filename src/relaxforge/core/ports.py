@@ -14,6 +14,7 @@ from relaxforge.core.turns import (
     GenerateRequest,
     Generation,
     ModelTurn,
+    TextPiece,
     TokenChunk,
     WeightUpdate,
 )
@@ -82,8 +83,8 @@ class SessionDoor(Protocol):
     known_tools: dict[bytes, tuple[Tool, ...]]
     known_fields: set[str]
 
-    async def turn(self, request: ModelRequest) -> ModelTurn:
-        """Answer one request. Errors: ``RequestError``."""
+    async def turn(self, request: ModelRequest, said: Callable[[TextPiece], None] | None = None) -> ModelTurn:
+        """Answer one request; ``said`` hears text while it is sampled, where possible. Errors: ``RequestError``."""
         ...
 
     async def lost(self, request: ModelRequest) -> None:

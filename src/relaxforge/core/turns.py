@@ -153,6 +153,19 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Text of an answer that is still being sampled, settled: the pieces together begin the final text.
+
+    ``reasoning`` is the whole reasoning, which stands before the text.
+    """
+
+    request_id: str
+    text: str
+    reasoning: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTurn:
     """The committed answer to one model request, ready for any dialect."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from relaxforge.core.errors import RequestError
 from relaxforge.core.messages import ModelRequest
 from relaxforge.core.ports import SessionDoor, TurnHandler
-from relaxforge.core.turns import ModelTurn
+from relaxforge.core.turns import ModelTurn, TextPiece
 from relaxforge.gateway.chat import Chat
 from relaxforge.gateway.config import GatewayConfig
 from relaxforge.gateway.dialect import Dialect, Headers
@@ -66,19 +67,29 @@ class ModelApi:
             door.delivered(turn.request_id, complete)
 
     async def _stream(self, dialect: Dialect, exchange: Exchange, door: SessionDoor, request: ModelRequest) -> None:
-        failure = partial(dialect.failure, request)
+        live, failure = dialect.live(request), partial(dialect.failure, request)
         async with exchange.stream(dialect.heartbeat, self._config.agentic_heartbeat_s, failure):
-            turn = await self._answered(exchange, door, request)
+            if self._config.agentic_stream == "tokens":
+                async with exchange.pieces(live.piece) as said:
+                    turn = await self._answered(exchange, door, request, said)
+            else:
+                turn = await self._answered(exchange, door, request)
         complete = False
         try:
-            complete = await exchange.finish(dialect.events(request, turn))
+            complete = await exchange.finish(live.rest(turn))
         finally:
             door.delivered(turn.request_id, complete)
 
-    async def _answered(self, exchange: Exchange, door: SessionDoor, request: ModelRequest) -> ModelTurn:
+    async def _answered(
+        self,
+        exchange: Exchange,
+        door: SessionDoor,
+        request: ModelRequest,
+        said: Callable[[TextPiece], None] | None = None,
+    ) -> ModelTurn:
         """The committed Turn; a client that hangs up and stays away for the grace ends its generation."""
         with exchange.departure(self._config.agentic_disconnect_grace_s, partial(door.lost, request)):
-            return await door.turn(request)
+            return await door.turn(request, said)
 
     async def _count(self, dialect: Messages, exchange: Exchange) -> None:
         door = self._open(exchange)

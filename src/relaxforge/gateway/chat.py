@@ -12,7 +12,7 @@ import msgspec
 from relaxforge.core.errors import RequestError
 from relaxforge.core.messages import Api, Message, ModelRequest, chat_message
 from relaxforge.core.ports import SessionDoor
-from relaxforge.core.turns import ModelTurn, TokenLogprob, Usage
+from relaxforge.core.turns import ModelTurn, TextPiece, TokenLogprob, Usage
 from relaxforge.gateway import sse
 from relaxforge.gateway.body import Body
 from relaxforge.gateway.canonical import is_meant, read_may_call, read_message, read_template_kwargs, read_tools
@@ -77,27 +77,51 @@ class Chat:
     def error(self, error: RequestError) -> bytes:
         return openai_error(error)
 
-    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
-        """One complete chunk with usage, whatever ``stream_options`` says."""
-        delta = chat_message(turn.message)
-        for index, call in enumerate(delta.get("tool_calls", ())):
-            call["index"] = index
-        choice = {"index": 0, "delta": delta, **_ending(turn)}
-        return sse.frame(_completion(request, turn, "chat.completion.chunk", choice)) + sse.DONE
+    def live(self, request: ModelRequest) -> _LiveChunks:
+        return _LiveChunks(request)
 
     def failure(self, _: ModelRequest, error: RequestError) -> bytes:
         return b"data: " + openai_error(error) + b"\n\n" + sse.DONE
 
 
-def _completion(request: ModelRequest, turn: ModelTurn, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+class _LiveChunks:
+    """One complete chunk with usage, whatever ``stream_options`` says; before it, chunks with text alone."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._sent = ""
+
+    def piece(self, piece: TextPiece) -> bytes:
+        delta = {"content": piece.text}
+        if not self._sent:
+            delta |= {"role": "assistant"} | ({"reasoning_content": piece.reasoning} if piece.reasoning else {})
+        self._sent += piece.text
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}
+        return sse.frame(_chunk(self._request, piece.request_id, "chat.completion.chunk", choice))
+
+    def rest(self, turn: ModelTurn) -> bytes:
+        delta = chat_message(turn.message)
+        for index, call in enumerate(delta.get("tool_calls", ())):
+            call["index"] = index
+        if self._sent:
+            delta.pop("reasoning_content", None)
+            delta["content"] = turn.message.text[len(self._sent) :]
+        choice = {"index": 0, "delta": delta, **_ending(turn)}
+        return sse.frame(_completion(self._request, turn, "chat.completion.chunk", choice)) + sse.DONE
+
+
+def _chunk(request: ModelRequest, request_id: str, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{turn.request_id}",
+        "id": f"chatcmpl-{request_id}",
         "object": kind,
         "created": int(time.time()),
         "model": request.model,
         "choices": [choice],
-        "usage": _usage(turn.usage),
     }
+
+
+def _completion(request: ModelRequest, turn: ModelTurn, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+    return {**_chunk(request, turn.request_id, kind, choice), "usage": _usage(turn.usage)}
 
 
 def _ending(turn: ModelTurn) -> dict[str, Any]:

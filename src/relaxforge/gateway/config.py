@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 from relaxforge.core.errors import ConfigError
@@ -32,6 +33,10 @@ class GatewayConfig:
     agentic_heartbeat_s: float = 15.0
     """Seconds between the signs of life that a streaming client gets while its answer is being sampled."""
 
+    agentic_stream: Literal["buffered", "tokens"] = "buffered"
+    """What a streaming client gets: `buffered` sends all events once the answer is complete; `tokens` also sends text
+    as it is sampled, as far as no parser can still make reasoning or a tool call of it. The record is the same."""
+
     agentic_disconnect_grace_s: float = 2.0
     """Seconds for which a generation goes on after its client hung up: a retry may come and take it over. Then it is
     aborted, and what was sampled is kept as not delivered."""
@@ -55,6 +60,8 @@ class GatewayConfig:
             raise ConfigError(
                 f"--agentic-disconnect-grace-s must be >= 0 seconds, got {self.agentic_disconnect_grace_s}"
             )
+        if self.agentic_stream not in ("buffered", "tokens"):
+            raise ConfigError(f"--agentic-stream must be buffered or tokens, got {self.agentic_stream!r}")
         if unknown := set(self.agentic_normalise).difference(ALL_NOISE):
             raise ConfigError(f"--agentic-normalise knows {', '.join(ALL_NOISE)}, got {', '.join(sorted(unknown))}")
         if self.agentic_public_url is not None:

@@ -9,6 +9,7 @@ from relaxforge.core.errors import RequestError
 from relaxforge.core.messages import Api, ModelRequest, RetryHint
 from relaxforge.core.ports import SessionDoor
 from relaxforge.core.turns import ModelTurn
+from relaxforge.gateway.live import Live
 
 Headers = Mapping[bytes, bytes]
 """Request headers, names in lower case; the last one wins."""
@@ -35,12 +36,12 @@ class Dialect(Protocol):
         """The frame that opens a stream and keeps it alive; clients make nothing of it."""
         ...
 
-    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
-        """The whole answer as server-sent events, from first to last."""
+    def live(self, request: ModelRequest) -> Live:
+        """The answer as server-sent events."""
         ...
 
     def failure(self, request: ModelRequest, error: RequestError, /) -> bytes:
-        """How a stream that has begun ends in place of ``events``."""
+        """How a stream that has begun ends in place of an answer."""
         ...
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from typing import Any
 
 from relaxforge.core.errors import RequestError
+from relaxforge.core.turns import TextPiece
 from relaxforge.gateway.dialect import Headers
 
 Scope = MutableMapping[str, Any]
@@ -91,6 +92,21 @@ class Exchange:
             yield
         finally:
             beating.cancel()
+
+    @contextlib.asynccontextmanager
+    async def pieces(self, frames: Callable[[TextPiece], bytes]) -> AsyncIterator[Callable[[TextPiece], None]]:
+        """A function that sends the ``frames`` of a piece while the block runs; pieces that came too late are not."""
+        waiting: asyncio.Queue[TextPiece] = asyncio.Queue()
+
+        async def send() -> None:
+            while True:
+                await self.push(frames(await waiting.get()))
+
+        sending = asyncio.create_task(send(), name="pieces")
+        try:
+            yield waiting.put_nowait
+        finally:
+            sending.cancel()
 
     async def push(self, frames: bytes) -> None:
         """Send frames of a stream that goes on."""

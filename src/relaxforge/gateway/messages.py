@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from relaxforge.gateway import sse
 from relaxforge.gateway.body import Body, kind
 from relaxforge.gateway.canonical import read_may_call, read_template_kwargs
 from relaxforge.gateway.dialect import Headers, retry_hint
+from relaxforge.gateway.live import LiveEvents
 from relaxforge.gateway.message_blocks import output_blocks, read_block_tools, read_message, read_system
 from relaxforge.gateway.noise import ALL_NOISE
 from relaxforge.gateway.reading import Reading, lone_surrogates
@@ -100,17 +101,32 @@ class Messages:
     def error(self, error: RequestError) -> bytes:
         return msgspec.json.encode(_error(error))
 
-    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
-        begun = _message(request, turn, [], stop_reason=None, stop_sequence=None)
-        begun["usage"] = {**begun["usage"], "output_tokens": 0}
-        frames = [sse.named({"type": "message_start", "message": begun})]
-        for index, block in enumerate(output_blocks(turn)):
-            frames += [sse.named(event) for event in _block_events(block, index)]
-        delta = {"type": "message_delta", "delta": _ending(request, turn), "usage": _usage(turn)}
-        return b"".join([*frames, sse.named(delta), sse.named({"type": "message_stop"})])
+    def live(self, request: ModelRequest) -> LiveEvents:
+        return LiveEvents(partial(_events, request), _with_text, _encoded)
 
     def failure(self, _: ModelRequest, error: RequestError) -> bytes:
         return sse.named(_error(error))
+
+
+def _events(request: ModelRequest, turn: ModelTurn) -> list[dict[str, Any]]:
+    begun = _message(request, turn, [], stop_reason=None, stop_sequence=None)
+    begun["usage"] = {**begun["usage"], "output_tokens": 0}
+    return [
+        {"type": "message_start", "message": begun},
+        *(event for index, block in enumerate(output_blocks(turn)) for event in _block_events(block, index)),
+        {"type": "message_delta", "delta": _ending(request, turn), "usage": _usage(turn)},
+        {"type": "message_stop"},
+    ]
+
+
+def _with_text(event: dict[str, Any], text: str) -> dict[str, Any] | None:
+    if event["type"] == "content_block_delta" and event["delta"]["type"] == "text_delta":
+        return {**event, "delta": {"type": "text_delta", "text": text}}
+    return None
+
+
+def _encoded(events: Sequence[dict[str, Any]], _: int) -> bytes:
+    return b"".join(map(sse.named, events))
 
 
 def _effort(fields: Body, reading: Reading) -> str | None:

@@ -35,6 +35,11 @@ def item_events(item: dict[str, Any], index: int) -> list[dict[str, Any]]:
     ]
 
 
+def with_text(event: dict[str, Any], text: str) -> dict[str, Any] | None:
+    """The event that carries an answer's text with another text in it; ``None`` for every other event."""
+    return {**event, "delta": text} if event["type"] == "response.output_text.delta" else None
+
+
 def _part_events(part: dict[str, Any], name: str, extra: dict[str, Any], place: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},

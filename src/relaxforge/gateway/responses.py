@@ -18,9 +18,10 @@ from relaxforge.gateway.body import Body, kind, parse_value
 from relaxforge.gateway.canonical import read_may_call, read_template_kwargs
 from relaxforge.gateway.chat import openai_error
 from relaxforge.gateway.dialect import Headers, retry_hint
+from relaxforge.gateway.live import LiveEvents
 from relaxforge.gateway.noise import ALL_NOISE, without_noise
 from relaxforge.gateway.reading import Reading, lone_surrogates
-from relaxforge.gateway.response_events import item_events
+from relaxforge.gateway.response_events import item_events, with_text
 from relaxforge.gateway.response_items import ADDITIONAL_TOOLS, output_items, read_item, read_item_tools
 
 READ = frozenset(
@@ -98,14 +99,8 @@ class Responses:
     def error(self, error: RequestError) -> bytes:
         return openai_error(error)
 
-    def events(self, request: ModelRequest, turn: ModelTurn) -> bytes:
-        items = output_items(turn, request.tools)
-        response = _response(request, turn, items)
-        payloads = [{"type": "response.created", "response": _begun(response)}]
-        for index, item in enumerate(items):
-            payloads += item_events(item, index)
-        payloads.append({"type": f"response.{response['status']}", "response": response})
-        return _numbered(payloads)
+    def live(self, request: ModelRequest) -> LiveEvents:
+        return LiveEvents(partial(_events, request), with_text, _numbered)
 
     def failure(self, request: ModelRequest, error: RequestError) -> bytes:
         empty = _shape("resp_failed", request, "failed")
@@ -129,8 +124,18 @@ def _attached(raw: bytes, where: str, key: bytes, reading: Reading) -> tuple[Too
     return tools
 
 
-def _numbered(payloads: Sequence[dict[str, Any]]) -> bytes:
-    return b"".join(sse.named({**payload, "sequence_number": number}) for number, payload in enumerate(payloads))
+def _events(request: ModelRequest, turn: ModelTurn) -> list[dict[str, Any]]:
+    items = output_items(turn, request.tools)
+    response = _response(request, turn, items)
+    return [
+        {"type": "response.created", "response": _begun(response)},
+        *(event for index, item in enumerate(items) for event in item_events(item, index)),
+        {"type": f"response.{response['status']}", "response": response},
+    ]
+
+
+def _numbered(events: Sequence[dict[str, Any]], first: int = 0) -> bytes:
+    return b"".join(sse.named({**event, "sequence_number": first + number}) for number, event in enumerate(events))
 
 
 def _effort(fields: Body) -> str | None:

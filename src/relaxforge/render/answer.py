@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxforge.core.messages import Message, Tool, ToolCall, digest
-from relaxforge.core.turns import ParsedAnswer
+from relaxforge.core.ports import ignore_chunk
+from relaxforge.core.turns import ParsedAnswer, TextPiece, TokenChunk
 from relaxforge.observe.log import get_logger
+from relaxforge.render.live import LiveText
 from relaxforge.render.parsers.reading import Reading
-from relaxforge.render.parsers.registry import ReasoningParser, ToolCallParser
-from relaxforge.render.parsers.think import opens_think
+from relaxforge.render.parsers.registry import BLOCK_BY_BLOCK, ReasoningParser, ToolCallParser
+from relaxforge.render.parsers.think import opens_think, think
 from relaxforge.render.tokens import TextTokenizer
 
 _log = get_logger()
@@ -51,6 +54,30 @@ class AnswerReader:
         )
         message = Message("assistant", content=reading.text, reasoning=thought, tool_calls=calls)
         return ParsedAnswer(message, malformed or reading.malformed)
+
+    def live(
+        self,
+        said: Callable[[TextPiece], None],
+        *,
+        tools: tuple[Tool, ...],
+        prompt_tail: array[int],
+        stops: tuple[str, ...],
+        prompt: int,
+    ) -> Callable[[TokenChunk], None]:
+        """A listener that tells ``said`` what ``read`` will call text, see ``LiveText``."""
+        reads_calls = self.tool_calls is not None and bool(tools)
+        if self.reasoning not in (None, think) or (reads_calls and self.tool_calls not in BLOCK_BY_BLOCK):
+            return ignore_chunk
+        return LiveText(
+            self.tokenizer.decode,
+            said,
+            self.stop_token_ids,
+            stops,
+            prompt,
+            thinks=self.reasoning is not None,
+            opened=self._opened(prompt_tail),
+            calls=reads_calls,
+        ).take
 
     def _visible(self, ids: array[int], stop_match: str | None) -> str:
         end = len(ids)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from relaxforge.core.errors import ConfigError, RenderError
 from relaxforge.core.messages import ModelRequest, Tool
-from relaxforge.core.turns import Observation, ParsedAnswer, token_ids
+from relaxforge.core.turns import Observation, ParsedAnswer, TextPiece, TokenChunk, token_ids
 from relaxforge.render.answer import AnswerReader
 from relaxforge.render.closing import already_sampled, missing_end
 from relaxforge.render.compare import differences
@@ -79,13 +79,16 @@ class Renderer:
         except RenderError as error:
             raise ConfigError(f"the chat template in {folder} is of no use: {error}") from error
 
-    def open(self, request: ModelRequest) -> Observation:
-        """The whole conversation from its root, with the generation prompt. Errors: ``RenderError``."""
+    def open(self, request: ModelRequest, most: int | None = None) -> Observation:
+        """The whole conversation from its root, with the generation prompt. Errors: ``RenderError``.
+
+        Where it would be far longer than ``most`` tokens: ``TooManyTokensError``.
+        """
         notes = self._tool_notes(request)
         text = self._window.whole(request, self._arguments(request, notes), notes)
-        return Observation(token_ids(self.tokenizer.encode(text)), notes)
+        return Observation(token_ids(self.tokenizer.encode(text, most)), notes)
 
-    def extend(self, request: ModelRequest, split: int, served: array[int]) -> Observation:
+    def extend(self, request: ModelRequest, split: int, served: array[int], most: int | None = None) -> Observation:
         """What to put behind the answer ``served`` before the model speaks again. Errors: ``RenderError``.
 
         ``messages[:split]`` end with the assistant message whose generated ids are ``served``; ``messages[split:]`` are
@@ -93,7 +96,7 @@ class Renderer:
         messages and the generation prompt. Costs as much as the suffix, unless the template needs more
         (``properties.level``, ``properties.tool_level``).
         """
-        return self._extended(request, split, served, None)
+        return self._extended(request, split, served, None, most)
 
     def parse(
         self, ids: array[int], *, tools: tuple[Tool, ...], prompt_tail: array[int], stop_match: str | None, salt: bytes
@@ -108,6 +111,22 @@ class Renderer:
         ``extend`` translate it, and count ``reasoning_switch_ignored`` where the template cannot follow.
         """
         return effort_kwargs(effort, self.properties)
+
+    def live(
+        self,
+        said: Callable[[TextPiece], None],
+        *,
+        tools: tuple[Tool, ...],
+        prompt_tail: array[int],
+        stops: tuple[str, ...],
+        prompt: int,
+    ) -> Callable[[TokenChunk], None]:
+        """A listener for the chunks of one answer, which tells ``said`` the text that ``parse`` will give.
+
+        ``prompt`` is the length of the prompt in tokens. Formats that are not read block by block, and parsers of the
+        user's own, settle nothing before the end.
+        """
+        return self._reader.live(said, tools=tools, prompt_tail=prompt_tail, stops=stops, prompt=prompt)
 
     def compare(
         self, request: ModelRequest, split: int, served: array[int], observation: Observation
@@ -136,10 +155,12 @@ class Renderer:
         """One token alone as text."""
         return self.tokenizer.token_text(token_id)
 
-    def _extended(self, request: ModelRequest, split: int, served: array[int], level: Level | None) -> Observation:
+    def _extended(
+        self, request: ModelRequest, split: int, served: array[int], level: Level | None, most: int | None = None
+    ) -> Observation:
         notes: Notes = {}
         delta = self._window.delta(request, split, self._arguments(request, notes), notes, level)
-        ids = self.tokenizer.encode(delta.text)
+        ids = self.tokenizer.encode(delta.text, most)
         closing = self._length(delta.closing)
         held = already_sampled(served, ids, closing, self._stops)
         if missing := missing_end(ids, held, closing, self._stops):

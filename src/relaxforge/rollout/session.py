@@ -7,13 +7,21 @@ import contextlib
 import time
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from relaxforge.core.errors import EngineError, ImageError, RelaxForgeError, RenderError, RequestError
+from relaxforge.core.errors import (
+    EngineError,
+    ImageError,
+    RelaxForgeError,
+    RenderError,
+    RequestError,
+    TooManyTokensError,
+)
 from relaxforge.core.ids import Credential
 from relaxforge.core.messages import Api, Message, ModelRequest, Tool
-from relaxforge.core.ports import Engine
+from relaxforge.core.ports import Engine, ignore_chunk
 from relaxforge.core.sessions import Failure, FailureCategory, Mode, Task
 from relaxforge.core.turns import (
     FinishReason,
@@ -22,6 +30,8 @@ from relaxforge.core.turns import (
     ModelTurn,
     Observation,
     Sampling,
+    TextPiece,
+    TokenChunk,
     TokenLogprob,
     TurnFinish,
     Usage,
@@ -102,7 +112,7 @@ class Session:
     def session_id(self) -> str:
         return self.identity.session_id
 
-    async def turn(self, request: ModelRequest) -> ModelTurn:
+    async def turn(self, request: ModelRequest, said: Callable[[TextPiece], None] | None = None) -> ModelTurn:
         """Answer one request; only ``lost`` ends it early. Errors: ``RequestError``."""
         if self._sealed:
             raise discarded(self.session_id)
@@ -110,7 +120,7 @@ class Session:
         record.count(request.normalised)
         self.first_request.set()
         earlier = self._retries.earlier(request.retry)
-        self._clients[id(request)] = served = earlier or self._begin(request, record)
+        self._clients[id(request)] = served = earlier or self._begin(request, record, said)
         try:
             if earlier is None:
                 return await served.answer()
@@ -119,8 +129,8 @@ class Session:
         finally:
             del self._clients[id(request)]
 
-    def _begin(self, request: ModelRequest, record: RequestRecord) -> Served:
-        serving = asyncio.create_task(self._serve(request, record), name=record.request_id)
+    def _begin(self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None) -> Served:
+        serving = asyncio.create_task(self._serve(request, record, said), name=record.request_id)
         serving.add_done_callback(_retrieve)
         self._serving[record.request_id] = serving
         served = Served(record, request.retry, serving)
@@ -184,9 +194,11 @@ class Session:
         record.state, record.http_status = earlier.record.state, 200
         return replace(turn, request_id=record.request_id, replayed=True)
 
-    async def _serve(self, request: ModelRequest, record: RequestRecord) -> ModelTurn:
+    async def _serve(
+        self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None
+    ) -> ModelTurn:
         try:
-            turn = await self._answer(request, record)
+            turn = await self._answer(request, record, said)
         except RelaxForgeError as error:
             answered = self._as_request_error(error)
             _fail(record, answered)
@@ -197,7 +209,9 @@ class Session:
         finally:
             self._serving.pop(record.request_id, None)
 
-    async def _answer(self, request: ModelRequest, record: RequestRecord) -> ModelTurn:
+    async def _answer(
+        self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None
+    ) -> ModelTurn:
         await self._held(record)
         pending = self.forest.begin(request)
         record.parent, record.drift = pending.parent, pending.drift
@@ -209,13 +223,17 @@ class Session:
         prompt.extend(observation.ids)
         sampling = self._sampling_for(request, len(prompt), record.request_id)
         delta_start = pending.parent.length
-        generation = await self._generate(prompt, delta_start, sampling, record)
+        tools, tail = request.tools if request.may_call else (), observation.ids[-64:]
+        emit: Callable[[TokenChunk], None] = ignore_chunk
+        if said is not None:
+            emit = self._renderer.live(said, tools=tools, prompt_tail=tail, stops=sampling.stop, prompt=len(prompt))
+        generation = await self._generate(prompt, delta_start, sampling, record, emit)
         if not generation.ids:
             raise self._empty(generation, record)
         parsed = self._renderer.parse(
             generation.ids,
-            tools=request.tools if request.may_call else (),
-            prompt_tail=observation.ids[-64:],
+            tools=tools,
+            prompt_tail=tail,
             stop_match=generation.stop_match,
             salt=pending.names[0],
         )
@@ -240,21 +258,28 @@ class Session:
     def _observe(self, pending: PendingTurn) -> Observation:
         if pending.observation is not None:
             return Observation(pending.observation.tokens)
-        if not pending.parent.is_response:
-            return self._renderer.open(pending.request)
-        return self._renderer.extend(pending.request, pending.split, pending.parent.tokens)
+        most = self.limits.context
+        try:
+            if not pending.parent.is_response:
+                return self._renderer.open(pending.request, most)
+            return self._renderer.extend(pending.request, pending.split, pending.parent.tokens, most)
+        except TooManyTokensError as error:
+            raise self._too_long(f"at least {pending.parent.length + error.least}") from error
+
+    def _too_long(self, tokens: str) -> RequestError:
+        return RequestError(
+            f"Session {self.session_id}: the conversation has {tokens} tokens and the context limit is "
+            f"{self.limits.context}, answer included. Shorten tool output, or raise --rollout-max-context-len",
+            code="context_length_exceeded",
+            param="messages",
+        )
 
     def _sampling_for(self, request: ModelRequest, prompt_tokens: int, request_id: str) -> Sampling:
         wanted = min(request.max_tokens or self.limits.response, self.limits.response)
         if self.limits.context is not None:
             room = self.limits.context - prompt_tokens
             if room <= 0:
-                raise RequestError(
-                    f"Session {self.session_id}: the conversation has {prompt_tokens} tokens and the context limit is "
-                    f"{self.limits.context}, answer included. Shorten tool output, or raise --rollout-max-context-len",
-                    code="context_length_exceeded",
-                    param="messages",
-                )
+                raise self._too_long(str(prompt_tokens))
             wanted = min(wanted, room)
         # The id without the Session's, which changes with every incarnation of a run.
         number = request_id.removeprefix(self.session_id)
@@ -268,12 +293,17 @@ class Session:
         )
 
     async def _generate(
-        self, prompt: array[int], delta_start: int, sampling: Sampling, record: RequestRecord
+        self,
+        prompt: array[int],
+        delta_start: int,
+        sampling: Sampling,
+        record: RequestRecord,
+        emit: Callable[[TokenChunk], None],
     ) -> Generation:
         started = time.monotonic()
         request = GenerateRequest(self.session_id, record.request_id, prompt, delta_start, sampling)
         try:
-            return await self._engine.generate(request)
+            return await self._engine.generate(request, emit)
         finally:
             record.generation_s = time.monotonic() - started
 

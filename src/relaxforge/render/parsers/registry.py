@@ -54,6 +54,9 @@ TOOL_CALL_PARSERS = _by_name(
 )
 """Our name first, then those of vLLM and SGLang; ``-`` and ``.`` in a name mean ``_``."""
 
+BLOCK_BY_BLOCK: frozenset[ToolCallParser] = frozenset({hermes, qwen3_coder, llama3, mistral, deepseek, glm, kimi})
+"""Parsers that leave the text before the first block as it is, and whose blocks begin with markup."""
+
 REASONING_PARSERS = _by_name(
     (
         think,
