@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from render_dialogues import ask, calls, result, says, system, user
 
+from relaxforge.core.errors import TooManyTokensError
 from relaxforge.core.turns import token_ids
 from relaxforge.render.tokens import ControlTokens
 
@@ -92,3 +93,15 @@ def test_nothing_escaped_still_spells_a_control_token(text):
 
 def test_a_model_without_control_tokens_counts_none():
     assert ControlTokens([], escape=True).count("<|im_end|>") == 0
+
+
+def test_a_text_far_beyond_the_limit_is_judged_by_its_start(load):
+    tokenizer = load("qwen2_5").tokenizer
+    with pytest.raises(TooManyTokensError) as refused:
+        tokenizer.encode("word " * 1_000_000, most=100)
+    assert 100 < refused.value.least < 10_000
+
+
+def test_a_text_that_may_fit_is_encoded_whole(load):
+    tokenizer = load("qwen2_5").tokenizer
+    assert tokenizer.encode("a b c " * 100, most=10) == tokenizer.encode("a b c " * 100)

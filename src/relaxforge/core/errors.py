@@ -9,6 +9,7 @@
     │   └── AgentExecutionError    it ran and failed; carries a bounded tail of its output
     ├── RequestError           one model request that cannot be served; carries status, code and the offending field
     ├── RenderError            the chat template refuses these messages
+    │   └── TooManyTokensError     they are longer than the context can be
     │   └── ImageError             the model reads no images; carries the path of one
     ├── EngineError            the engine failed or was asked for what it cannot do
     ├── CreditError            a reward or advantage function raised or returned nonsense
@@ -77,6 +78,14 @@ class ImageError(RenderError):
     def __init__(self, where: str) -> None:
         super().__init__(f"{where or 'a message'} is an image, and this model reads text only; send text instead")
         self.where = where
+
+
+class TooManyTokensError(RenderError):
+    """The messages alone have at least ``least`` tokens, which is more than they may; nothing else was looked at."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(f"the messages have at least {least} tokens")
+        self.least = least
 
 
 class EngineError(RelaxForgeError):

@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from relaxforge.core.errors import TooManyTokensError
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 JOINER = "\u200d"
+LONG = 16
+"""Characters per token that hardly any text reaches."""
+SLACK = 1024
 
 
 def whole_characters(text: str) -> str:
@@ -27,8 +32,16 @@ class TextTokenizer:
         self.special: dict[str, int] = {token.content: token_id for token_id, token in added.items() if token.special}
         self._byte_level = "ByteLevel" in repr(self._backend.decoder)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of ``text``; special tokens' spellings become their ids, nothing is added, lone surrogates are U+FFFD."""
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        """Ids of ``text``; special tokens' spellings become their ids, nothing is added, lone surrogates are U+FFFD.
+
+        Encoding costs a hundred times the text in memory, so a text that is far too long for ``most`` tokens is judged
+        by its start. Errors: ``TooManyTokensError``.
+        """
+        if most is not None and len(text) > (start := LONG * most + SLACK):
+            found = len(self.encode(text[:start]))
+            if found > most:
+                raise TooManyTokensError(found)
         try:
             return self._backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
         except TypeError:
