@@ -6,9 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaxforge.core.turns import Sampling
-from relaxforge.engine.local.sampling import BLOCK, draw, uniform
+from relaxforge.engine.local import sampling
+from relaxforge.engine.local.sampling import BLOCK, uniform
 
 shares = st.floats(0, 1, exclude_max=True)
+
+
+def draw(logits, samplings, uniforms):
+    """``sampling.draw`` on a copy: it uses its logits up."""
+    return sampling.draw(logits.clone(), samplings, uniforms)
 
 
 def logits_of(rows, vocabulary, seed=0):

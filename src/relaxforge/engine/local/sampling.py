@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import torch
+from torch.nn.functional import pad
 
 from relaxforge.core.turns import Sampling
 
@@ -22,46 +23,56 @@ def uniform(seed: int, position: int) -> float:
     return (int.from_bytes(digest, "little") >> 11) / (1 << 53)
 
 
+@torch.inference_mode()
 def draw(
     logits: torch.Tensor, samplings: Sequence[Sampling], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token per row of ``logits [rows, vocabulary]`` (float32), and its logprob.
+    """One token per row of ``logits [rows, vocabulary]`` (float32, used up), and its logprob.
 
     The logprob is the log-softmax of ``logits / temperature`` before top-k and top-p; greedy rows (temperature 0) take
     the likeliest token and report it at temperature 1. Sampling inverts the cumulative distribution at ``uniforms``.
     """
-    rows, vocabulary = logits.shape
-    greedy = [sampling.temperature == 0 for sampling in samplings]
-    temperatures = [1.0 if cold else sampling.temperature for cold, sampling in zip(greedy, samplings, strict=True)]
+    # In place from here on: on CPU a new tensor of this size costs more than the arithmetic.
+    greedy = [row for row, sampling in enumerate(samplings) if sampling.temperature == 0]
+    likeliest = logits[greedy].argmax(-1)
+    temperatures = [sampling.temperature or 1.0 for sampling in samplings]
     if any(temperature != 1.0 for temperature in temperatures):
-        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
-    top, likeliest = logits.max(-1)
-    # Padded to whole blocks, so that the distribution can be summed in two levels.
-    padded = logits.new_zeros(rows, -(-vocabulary // BLOCK) * BLOCK)
-    weights = padded[:, :vocabulary]
-    torch.exp(logits - top[:, None], out=weights)
-    norm = weights.sum(-1).log() + top
+        logits.div_(torch.tensor(temperatures, device=logits.device)[:, None])
+    weights = logits.sub_(logits.amax(-1, keepdim=True)).exp_()
+    total = weights.sum(-1)
     for row, sampling in enumerate(samplings):
-        if not greedy[row]:
+        if sampling.temperature:
             _filter(weights[row], sampling)
-    chosen = _invert(padded.view(rows, -1, BLOCK), torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
-    # Rounding at the very end of the distribution may name a token of weight zero.
-    at = torch.arange(rows, device=logits.device)
-    usable = (padded[at, chosen] > 0) & ~torch.tensor(greedy, device=logits.device)
-    chosen = torch.where(usable, chosen, likeliest)
-    return chosen.tolist(), (logits[at, chosen] - norm).tolist()
+    chosen = _invert(weights, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
+    chosen[greedy] = likeliest
+    at = torch.arange(len(chosen), device=logits.device)
+    return chosen.tolist(), (weights[at, chosen] / total).log().tolist()
 
 
-def _invert(blocks: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Where the cumulative sum of each row of ``blocks [rows, blocks, BLOCK]`` passes its share of the total."""
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-    target = uniforms[:, None] * sums[:, -1:]
-    block = torch.searchsorted(sums, target, right=True).clamp(max=blocks.shape[1] - 1)
-    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
-    rows = torch.arange(len(uniforms), device=blocks.device)
-    inner = blocks[rows, block[:, 0]].double().cumsum(-1)
-    within = torch.searchsorted(inner, target - before, right=True).clamp(max=BLOCK - 1)
+def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """The first index of each row of ``weights`` at which the cumulative sum passes its share of the total.
+
+    In two levels, blocks and the tokens of one block, since a cumulative sum over a whole vocabulary is slow.
+    """
+    rows, vocabulary = weights.shape
+    blocks = pad(weights, (0, -vocabulary % BLOCK)).view(rows, -1, BLOCK)
+    sums = blocks.sum(-1).double()
+    target = uniforms[:, None] * sums.sum(-1, keepdim=True)
+    block, before = _passes(sums, target)
+    inner = blocks[torch.arange(rows, device=weights.device), block[:, 0]].double()
+    within, _ = _passes(inner, target - before)
     return (block * BLOCK + within)[:, 0]
+
+
+def _passes(parts: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the cumulative sum of each row passes ``target [rows, 1]``, and the sum before it.
+
+    Never beyond the last part of the row that is above zero: rounding may leave the target a hair above the sum.
+    """
+    sums = parts.cumsum(-1)
+    last = (parts > 0).cumsum(-1).argmax(-1, keepdim=True)
+    index = torch.minimum(torch.searchsorted(sums, target, right=True), last)
+    return index, sums.gather(1, index) - parts.gather(1, index)
 
 
 def _filter(weights: torch.Tensor, sampling: Sampling) -> None:
