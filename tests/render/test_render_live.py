@@ -95,8 +95,8 @@ def test_nothing_from_a_stop_string_on_is_told(renderers):
 
 markup = st.sampled_from(
     ["<think>", "</think>", "<tool_call>", "</tool_call>", '{"name": "f", "arguments": {}}', "[TOOL_CALLS]", "\n", " ",
-     "STOP", "ST", "é", "🙂", "<|python_tag|>", "<function=f>", "[", "{", "<", "<\uff5ctool\u2581calls\u2581begin\uff5c>",
-     "\ufffd"]
+     "STOP", "ST", "é", "🙂", "<|python_tag|>", "<function=f>", "[", "{", "<", "\ufffd",
+     "<\uff5ctool\u2581calls\u2581begin\uff5c>"]
 )  # fmt: skip
 texts = st.lists(markup | st.text("ab \n", max_size=4), max_size=8).map("".join)
 calls = st.sampled_from([None, *sorted({parser.__name__: name for name, parser in TOOL_CALL_PARSERS.items()}.values())])
