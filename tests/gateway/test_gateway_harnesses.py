@@ -311,3 +311,18 @@ def test_a_finished_session_is_404_and_not_to_be_retried(running, session, path)
                 ask(model="m", **BODIES[path])
             assert caught.value.code == "session_discarded"
     assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/messages", "system"), ("/responses", "instructions"), ("/responses", "input")]
+)
+def test_text_beside_the_list_is_remembered_too(path, name):
+    door = ScriptedSession("s")
+    first, second = (read(path, door, **{name: "rules \ud800"}) for _ in range(2))
+    assert all(one is other for one, other in zip(first.messages, second.messages, strict=True))
+    assert (first.normalised, second.normalised) == ({"lone_surrogate": 1}, {})
+
+
+def test_one_text_in_two_fields_is_two_messages():
+    request = read("/responses", instructions="hi", input="hi")
+    assert request.messages == (Message("system", "hi"), Message("user", "hi"))

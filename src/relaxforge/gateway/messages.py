@@ -20,7 +20,7 @@ from relaxforge.gateway.dialect import Headers, retry_hint
 from relaxforge.gateway.live import LiveEvents
 from relaxforge.gateway.message_blocks import output_blocks, read_block_tools, read_message, read_system
 from relaxforge.gateway.noise import ALL_NOISE
-from relaxforge.gateway.reading import Reading, lone_surrogates
+from relaxforge.gateway.reading import Reading
 
 READ = frozenset(
     {
@@ -71,8 +71,7 @@ class Messages:
         return self._request(Body.parse(body), headers, Reading(self.api, door))
 
     def _request(self, fields: Body, headers: Headers, reading: Reading) -> ModelRequest:
-        system = read_system(fields.value("system"), "system", reading.noted, self._noise)
-        reading.noted["lone_surrogate"] += lone_surrogates(bytes(fields.raw.get("system", b"")))
+        system = reading.field(fields, "system", partial(read_system, noise=self._noise))
         history, keys = reading.history(fields.items("messages"), "messages", partial(read_message, noise=self._noise))
         if not history:
             raise RequestError("messages holds nothing that the model could be shown", param="messages")
@@ -83,7 +82,7 @@ class Messages:
         return ModelRequest(
             api=self.api,
             model=fields.text("model") or self._default_model,
-            messages=reading.merged([*map(reading.one, system), *history]),
+            messages=reading.merged([*system, *history]),
             retry=retry_hint(headers, fields.digest("messages", b"".join(keys))),
             tools=reading.tools(fields.raw.get("tools", b"null"), "tools", read_block_tools),
             template_kwargs=read_template_kwargs(

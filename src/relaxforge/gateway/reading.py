@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from relaxforge.core import strict_json
 from relaxforge.core.messages import Api, Message, Tool
@@ -51,7 +51,7 @@ class Reading:
         keys = [xxh3_128_digest(raw, seed) for raw in raws]
         for index, key in enumerate(keys):
             found = known.get(key)
-            if found is None and (found := self._messages.get(key)) is None:
+            if found is None:
                 found = self._learn(key, raws[index], f"{field}[{index}]", project)
             if type(found) is Message:
                 history.append(found)
@@ -60,6 +60,17 @@ class Reading:
             else:
                 self.nothing.append(index)
         return history, keys
+
+    def field(self, body: Body, name: str, project: Projection) -> tuple[Message, ...]:
+        """What a field that is not a list of messages adds to the history; nothing when it is absent."""
+        raw = body.raw.get(name)
+        if raw is None or raw == b"null":
+            return ()
+        key = xxh3_128_digest(raw, self._seed ^ xxh3_64_intdigest(name))  # One text may stand in two fields.
+        found = self._door.known.get(key)
+        if found is None:
+            found = self._learn(key, raw, name, project)
+        return (found,) if isinstance(found, Message) else found
 
     def merged(self, history: Sequence[Message]) -> tuple[Message, ...]:
         """Neighbouring assistant messages joined into one, for APIs that spread an answer over several elements."""
@@ -108,6 +119,8 @@ class Reading:
         return +(self.noted + Counter(f"ignored_field:{name[:64]}" for name in self._fields))
 
     def _learn(self, key: bytes, raw: bytes, where: str, project: Projection) -> Projected:
+        if (twice := self._messages.get(key)) is not None:
+            return twice
         self.noted["lone_surrogate"] += lone_surrogates(bytes(raw))
         means = project(parse_value(raw, where), where, self.noted)
         held: Projected = self.one(means) if isinstance(means, Message) else tuple(map(self.one, means))

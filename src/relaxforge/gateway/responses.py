@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from relaxforge.gateway.chat import openai_error
 from relaxforge.gateway.dialect import Headers, retry_hint
 from relaxforge.gateway.live import LiveEvents
 from relaxforge.gateway.noise import ALL_NOISE, without_noise
-from relaxforge.gateway.reading import Reading, lone_surrogates
+from relaxforge.gateway.reading import Reading
 from relaxforge.gateway.response_events import item_events, with_text
 from relaxforge.gateway.response_items import ADDITIONAL_TOOLS, output_items, read_item, read_item_tools
 
@@ -73,11 +74,10 @@ class Responses:
     def _conversation(self, fields: Body, reading: Reading) -> tuple[tuple[Message, ...], tuple[Tool, ...], bytes]:
         """The canonical history, the tools, and the identity of the body."""
         tools = reading.tools(fields.raw.get("tools", b"null"), "tools", read_item_tools)
-        history = self._instructions(fields, reading)
+        history = [*reading.field(fields, "instructions", partial(_instructions, noise=self._noise))]
         raw = fields.raw.get("input", b"null")
         if bytes(memoryview(raw)[:1]) == b'"':
-            reading.noted["lone_surrogate"] += lone_surrogates(bytes(raw))
-            history.append(Message("user", fields.text("input") or ""))
+            history += reading.field(fields, "input", lambda text, *_: Message("user", text))
             return tuple(history), tools, fields.digest("", b"")
         raws = fields.items("input")
         items, keys = reading.history(raws, "input", partial(read_item, noise=self._noise))
@@ -87,11 +87,6 @@ class Responses:
         for index in reading.nothing:
             tools += _attached(raws[index], f"input[{index}]", keys[index], reading)
         return reading.merged(history), tools, fields.digest("input", b"".join(keys))
-
-    def _instructions(self, fields: Body, reading: Reading) -> list[Message]:
-        text = fields.text("instructions")
-        kept = without_noise(text, self._noise, reading.noted) if text else ""
-        return [reading.one(Message("system", kept))] if kept else []
 
     def write(self, request: ModelRequest, turn: ModelTurn) -> bytes:
         return msgspec.json.encode(_response(request, turn, output_items(turn, request.tools)))
@@ -111,6 +106,13 @@ class Responses:
                 {"type": "response.failed", "response": failed},
             ]
         )
+
+
+def _instructions(value: Any, where: str, noted: Counter[str], noise: Collection[str]) -> tuple[Message, ...]:
+    if not isinstance(value, str):
+        raise RequestError(f"{where} must be a string, got {kind(value)}", param=where)
+    text = without_noise(value, noise, noted)
+    return (Message("system", text),) if text else ()
 
 
 def _attached(raw: bytes, where: str, key: bytes, reading: Reading) -> tuple[Tool, ...]:
