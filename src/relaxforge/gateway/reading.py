@@ -66,7 +66,7 @@ class Reading:
         raw = body.raw.get(name)
         if raw is None or raw == b"null":
             return ()
-        key = xxh3_128_digest(raw, self._seed ^ xxh3_64_intdigest(name))  # One text may stand in two fields.
+        key = xxh3_128_digest(raw, self._seed ^ xxh3_64_intdigest(name.encode()))  # One text may stand in two fields.
         found = self._door.known.get(key)
         if found is None:
             found = self._learn(key, raw, name, project)
