@@ -1,6 +1,6 @@
 """Gateway overhead against the length of the history: one growing session, 400 characters a message, in every API.
 
-Every server gets the same conversation at the same time (sessions take turns), so the ratios hold on a busy machine
+Every server gets the same conversation at the same time (one turn each, in turn), so the ratios hold on a busy machine
 too. ``direct`` is the call without any gateway. A peer is measured when it is named with the Python of its own virtual
 environment: ``--peer agentcore=/path/to/python``.
 """
@@ -25,32 +25,43 @@ Lane = tuple[str, Server, str]
 """Name of a row, server, API."""
 
 
-def one_session(server: Server, api: str, number: int, turns: int) -> list[tuple[float, float]]:
-    """(wall ms, server CPU ms) of each turn of one growing conversation."""
-    connection = Connection(*server.endpoint(number, api))
-    text = text_source(CHARACTERS * turns * 2)[number * CHARACTERS :]
-    conversation = Conversation(api)
-    figures = []
-    for turn in range(turns):
-        body = conversation.ask(text[turn * CHARACTERS : (turn + 1) * CHARACTERS])
-        cpu, start = server.cpu_ms(), time.perf_counter()
-        answer = connection.post(body)
+class Talk:
+    """One growing conversation on one lane; ``figures`` are (wall ms, server CPU ms) of each turn."""
+
+    def __init__(self, lane: Lane, number: int, text: str) -> None:
+        _, self._server, api = lane
+        self._connection = Connection(*self._server.endpoint(number, api))
+        self._conversation = Conversation(api)
+        self._text = text
+        self.figures: list[tuple[float, float]] = []
+
+    def turn(self) -> None:
+        at = len(self.figures) * CHARACTERS
+        body = self._conversation.ask(self._text[at : at + CHARACTERS])
+        cpu, start = self._server.cpu_ms(), time.perf_counter()
+        answer = self._connection.post(body)
         wall = (time.perf_counter() - start) * 1e3
-        figures.append((wall, server.cpu_ms() - cpu))
-        conversation.hear(answer)
-    connection.close()
-    return figures
+        self.figures.append((wall, self._server.cpu_ms() - cpu))
+        self._conversation.hear(answer)
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def measure(lanes: list[Lane], sessions: int, turns: int) -> dict[str, dict[int, dict[str, float]]]:
     """Per lane and turn: p50 of wall and mean of CPU, both in ms."""
     taken: dict[str, list[list[tuple[float, float]]]] = {name: [] for name, _, _ in lanes}
     for number in range(sessions + 1):
-        for place, (name, server, api) in enumerate(lanes):
-            own = number + (sessions + 1) * place  # A Session of its own for every conversation.
-            figures = one_session(server, api, own, turns if number else min(turns, 50))
-            if number:  # The first, short one warms up.
-                taken[name].append(figures)
+        text = text_source(CHARACTERS * turns * 2)[number * CHARACTERS :]
+        # A Session of its own for every conversation.
+        talks = [Talk(lane, number + (sessions + 1) * place, text) for place, lane in enumerate(lanes)]
+        for turn in range(turns if number else min(turns, 50)):  # The first, short one warms up.
+            for talk in talks if turn % 2 else reversed(talks):  # Nobody always goes first.
+                talk.turn()
+        for (name, _, _), talk in zip(lanes, talks, strict=True):
+            talk.close()
+            if number:
+                taken[name].append(talk.figures)
     return {name: {turn: _at(runs, turn) for turn in TURNS if turn <= turns} for name, runs in taken.items()}
 
 
