@@ -79,12 +79,9 @@ def test_the_last_of_several_lost_clients_ends_it(renderer):
         first, second = chat(user("q")), chat(user("q"), retry=1)
         asking = [await start(session, engine, first), asyncio.create_task(session.turn(second))]
         await until(lambda: len(session.records) == 2)
-        for task, request in zip(asking, (first, second), strict=True):
+        for request in (first, second):
             await session.lost(request)
-            if request is first:
-                task.cancel()
-                await asyncio.wait([task])
-        await asking[1]
+        await asyncio.gather(*asking)
         assert next(session.forest.responses).finish is FinishReason.ABORT
 
     run(main())

@@ -127,7 +127,7 @@ class Session:
             record.retry_of = earlier.record.request_id
             return await self._replay(record, earlier)
         finally:
-            del self._clients[id(request)]
+            self._clients.pop(id(request), None)
 
     def _begin(self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None) -> Served:
         serving = asyncio.create_task(self._serve(request, record, said), name=record.request_id)
@@ -139,8 +139,8 @@ class Session:
 
     async def lost(self, request: ModelRequest) -> None:
         """The client of ``request`` has gone for good: abort, unless another one waits for the same generation."""
-        served = self._clients.get(id(request))
-        if served is None or not served.in_flight or list(self._clients.values()).count(served) > 1:
+        served = self._clients.pop(id(request), None)
+        if served is None or not served.in_flight or served in self._clients.values():
             return
         served.record.abandoned = True
         with contextlib.suppress(EngineError):  # The request itself ends with the same error, and is recorded.
