@@ -116,3 +116,18 @@ def test_a_retry_prefers_a_generation_in_flight_to_an_answer_that_was_read():
 def test_every_lost_sibling_is_given_to_a_retry_of_its_own():
     assert sorted(retries_of(["lost", "lost", "lost"], [UNMARKED] * 3)) == ["r0", "r1", "r2"]
     assert sorted(retries_of(["in flight", "in flight"], [MARKED] * 2)) == ["r0", "r1"]
+
+
+@pytest.mark.parametrize(("policy", "found"), [("auto", False), ("replay", True)])
+def test_an_answer_that_was_built_upon_is_replayed_only_where_every_repetition_is(policy, found):
+    async def main():
+        book = RetryBook(policy)
+        first = served("read")
+        assert first.record.state is not None
+        first.record.state.children.append(first.record.state)
+        book.note(first)
+        book.note(served("read", hint=RetryHint(b"another body")))
+        await asyncio.sleep(0)
+        return book.earlier(MARKED) is first
+
+    assert asyncio.run(main()) is found

@@ -124,8 +124,8 @@ class RetryBook:
         self._order: deque[Served] = deque()
 
     def note(self, served: Served) -> None:
-        """Remember a request; forget the oldest ones whose answers were built upon: nobody asks for those again."""
-        while self._order and self._order[0].continued:
+        """Remember a request; forget the oldest whose answers were built upon, unless every repetition is a replay."""
+        while self._policy != "replay" and self._order and self._order[0].continued:
             self._forget(self._order.popleft())
         self._order.append(served)
         self._by_body.setdefault(served.hint.body, []).append(served)
