@@ -36,7 +36,7 @@ class Piece:
 
 
 class SlotCache:
-    """Keys and values: ``[2, layers, slots, heads, slot_tokens, head_dim]``, zero at first.
+    """Keys and values: ``[2, layers, slots, slot_tokens, heads, head_dim]``, zero at first.
 
     Masked positions have weight 0, which leaves no trace only of finite numbers. On CPU, numpy's zeros are pages that
     cost nothing until they are written; torch would write them all.
@@ -46,19 +46,19 @@ class SlotCache:
         self, *, layers: int, slots: int, slot_tokens: int, heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
-        shape = (2, layers, slots, heads, slot_tokens, head_dim)
+        shape = (2, layers, slots, slot_tokens, heads, head_dim)
         if device.type == "cpu":
             self.data = torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
         else:
             self.data = torch.zeros(shape, dtype=dtype, device=device)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of one layer, each ``[slots, heads, slot_tokens, head_dim]``."""
+        """Keys and values of one layer, each ``[slots, slot_tokens, heads, head_dim]``."""
         return self.data[0, index], self.data[1, index]
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Give ``target`` the first ``tokens`` positions of ``source``, in all layers."""
-        self.data[:, :, target, :, :tokens] = self.data[:, :, source, :, :tokens]
+        self.data[:, :, target, :tokens] = self.data[:, :, source, :tokens]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def attend(
     if softcap is not None or s_aux is not None:
         raise EngineError(f"--engine local cannot run {type(module).__name__}: it caps logits or has attention sinks")
     keys, values = slot_layout.cache.layer(module.layer_idx)
-    keys[slot_layout.slots, :, slot_layout.positions] = key[0].transpose(0, 1)
-    values[slot_layout.slots, :, slot_layout.positions] = value[0].transpose(0, 1)
+    keys[slot_layout.slots, slot_layout.positions] = key[0].transpose(0, 1)
+    values[slot_layout.slots, slot_layout.positions] = value[0].transpose(0, 1)
     slot_layout.layers_seen += 1
     heads, kv_heads, size = query.shape[1], key.shape[1], query.shape[3]
     out = query.new_empty((query.shape[2], heads, size))
@@ -146,17 +146,16 @@ def attend(
         mask = _decode_mask(slot_layout, number, bucket, sliding_window)
         # The query heads that share a key head become its queries: no key is repeated, no causal order is needed.
         rows = query[0, :, bucket.tokens].transpose(0, 1).reshape(-1, kv_heads, heads // kv_heads, size)
-        near = slice(0, bucket.longest)
-        seen = scaled_dot_product_attention(
-            rows, keys[bucket.slots, :, near], values[bucket.slots, :, near], attn_mask=mask, scale=scaling
-        )
+        near_keys = keys[:, : bucket.longest].index_select(0, bucket.slots).transpose(1, 2)
+        near_values = values[:, : bucket.longest].index_select(0, bucket.slots).transpose(1, 2)
+        seen = scaled_dot_product_attention(rows, near_keys, near_values, attn_mask=mask, scale=scaling)
         out[bucket.tokens] = seen.flatten(1, 2)
     for offset, piece in slot_layout.prefill:
         causal = _prefill_mask(slot_layout, piece, sliding_window)
         seen = scaled_dot_product_attention(
             query[:, :, offset : offset + piece.count],
-            keys[piece.slot : piece.slot + 1, :, : piece.end],
-            values[piece.slot : piece.slot + 1, :, : piece.end],
+            keys[piece.slot : piece.slot + 1, : piece.end].transpose(1, 2),
+            values[piece.slot : piece.slot + 1, : piece.end].transpose(1, 2),
             attn_mask=causal, is_causal=causal is None, scale=scaling, enable_gqa=heads != kv_heads,
         )  # fmt: skip
         out[offset : offset + piece.count] = seen[0].transpose(0, 1)
