@@ -48,7 +48,8 @@ def session(flow) -> Callable[..., dict[str, Any]]:
     """Run one Session and return its dump line, after checking what holds for every client that works.
 
     One linear conversation of ``turns`` answers, over one API, all of whose sampled tokens would be trained.
-    ``refused`` are the errors of requests that the client was told not to send and then did without.
+    ``refused`` are the errors of requests that the client was told not to send and then did without; requests that
+    repeat an earlier one because its client gave up waiting come on top.
     """
 
     def run(
@@ -61,7 +62,7 @@ def session(flow) -> Callable[..., dict[str, Any]]:
         assert line["status"] == "completed", line["failure"]
         assert [request["error"] for request in line["requests"] if request["http_status"] != 200] == list(refused)
         assert {request["api"] for request in line["requests"]} == {api}
-        assert len(line["requests"]) == turns + len(refused)
+        assert sum(request["retry_of"] is None for request in line["requests"]) == turns + len(refused)
         _check_linear(line, turns)
         _check_sample(line, turns)
         return line

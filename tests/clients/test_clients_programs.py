@@ -64,6 +64,17 @@ def test_mini_swe_agent_with_text_actions(session):
 
 
 @pytest.mark.slow
+def test_mini_swe_agent_goes_on_without_an_answer_that_has_no_action(flow):
+    replies = ["I am thinking.", tool_call("bash", command=COMMANDS[-1])]
+    command = program("mini_swe_agent", "mini.yaml")
+    parser = {"agentic_tool_call_parser": "qwen"}
+    done = flow(command, rules=[{"replies": replies}], max_consecutive_failed_groups=1, **parser)
+    (line,) = done.lines()
+    assert [state["parent"] for state in line["forest"] if state["kind"] == "observation"] == [None, None]
+    assert line["failure"]["category"] == "export_mismatch"
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("npm_clients")
 def test_codex(session, roomy):
     line = session(program("codex"), "responses", task=SUM, rules=sum_rules("exec_command", cmd=WRITE), model=roomy)
@@ -79,7 +90,30 @@ def test_opencode(session, roomy):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("npm_clients")
-def test_claude_code(session, roomy):
-    rules = sum_rules("Bash", command=WRITE, description="Write the sum")
-    line = session(program("claude_code"), "messages", task=SUM, rules=rules, model=roomy)
+def test_claude_code_held_beyond_its_timeout(session, roomy):
+    call, end = reversed(sum_rules("Bash", command=WRITE, description="Write the sum"))
+    command = "export TIMEOUT_MS=2500; " + program("claude_code")
+    rules = [end, {**call, "delay_s": 4}]
+    line = session(command, "messages", task=SUM, rules=rules, model=roomy, agentic_heartbeat_s=0.5)
+    assert line["requests"][0]["timing"]["generation_s"] > 3
     assert line["requests"][0]["normalised"]["billing_header"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("npm_clients")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("codex", "idle timeout waiting for SSE"), ("opencode", "The operation timed out")],
+    ids=["codex", "opencode"],
+)
+def test_heartbeats_do_not_hold_every_program(flow, roomy, name, said):
+    done = flow(
+        "export TIMEOUT_MS=500 RETRIES=0; " + program(name),
+        rules=[{"replies": ["Too late."], "delay_s": 3}],
+        model=roomy,
+        agentic_heartbeat_s=0.1,
+        max_consecutive_failed_groups=1,
+    )
+    (line,) = done.lines()
+    assert line["failure"]["category"] == "agent_error"
+    assert said in line["failure"]["message"]

@@ -1,9 +1,11 @@
 """The official clients, each as a whole agent with a tool loop of its own."""
 
 import pytest
-from conftest import ANTHROPIC, OPENAI, node_agent, python_agent
+from conftest import ANTHROPIC, OPENAI, RULES, node_agent, python_agent
 
 NO_THREADS = "thread is not supported: no conversation is kept; send the full messages"
+HELD = [RULES[0], {**RULES[1], "delay_s": 2.5}]
+IMPATIENT = "export TIMEOUT_S=1; "
 STREAMED = pytest.mark.parametrize("words", [(), ("stream",)], ids=["whole", "streamed"])
 
 
@@ -47,3 +49,26 @@ def test_anthropic_node_messages(session, words):
 @pytest.mark.usefixtures("npm_clients")
 def test_anthropic_node_tool_runner(session):
     session(ANTHROPIC + node_agent("anthropic_tool_runner"), "messages", refused=[NO_THREADS])
+
+
+@pytest.mark.parametrize(
+    ("command", "api"),
+    [(OPENAI + IMPATIENT + python_agent("openai_chat"), "chat"),
+     (ANTHROPIC + IMPATIENT + python_agent("anthropic_messages"), "messages")],
+    ids=["openai", "anthropic"],
+)  # fmt: skip
+def test_a_request_held_beyond_the_timeout_of_an_official_client_is_one_turn(session, command, api):
+    line = session(command, api, rules=HELD)
+    assert any(request["retry_of"] == line["requests"][0]["request_id"] for request in line["requests"])
+
+
+@pytest.mark.parametrize(
+    ("command", "api"),
+    [(OPENAI + IMPATIENT + python_agent("openai_responses", "stream"), "responses"),
+     (ANTHROPIC + IMPATIENT + python_agent("anthropic_messages", "stream"), "messages")],
+    ids=["openai", "anthropic"],
+)  # fmt: skip
+def test_heartbeats_hold_a_streaming_official_client_beyond_its_timeout(session, command, api):
+    line = session(command, api, rules=HELD, agentic_heartbeat_s=0.2)
+    assert line["requests"][0]["timing"]["generation_s"] > 2
+    assert line["requests"][0]["delivered"]

@@ -4,9 +4,9 @@ import json
 import sys
 
 from anthropic import Anthropic
-from sums import PARAMETERS, finish, question, run_tool
+from sums import PARAMETERS, TIMEOUT_S, finish, question, run_tool
 
-client = Anthropic(timeout=9999)
+client = Anthropic(timeout=TIMEOUT_S)
 tools = [{"name": "add", "description": "Add two numbers.", "input_schema": PARAMETERS}]
 
 

@@ -10,7 +10,7 @@ def add(a: int, b: int) -> str:
     return str(sums.add(a, b))
 
 
-runner = Anthropic(timeout=9999).beta.messages.tool_runner(
+runner = Anthropic(timeout=sums.TIMEOUT_S).beta.messages.tool_runner(
     model="policy", max_tokens=500, tools=[add], messages=[{"role": "user", "content": sums.question()}]
 )
 sums.finish(runner.until_done().content[-1].text)

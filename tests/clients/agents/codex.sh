@@ -11,7 +11,8 @@ name = "RelaxForge"
 base_url = "$RELAX_BASE_URL"
 env_key = "RELAX_SESSION_ID"
 wire_api = "responses"
-stream_idle_timeout_ms = 9999000
+stream_idle_timeout_ms = ${TIMEOUT_MS:-9999000}
+stream_max_retries = ${RETRIES:-5}
 TOML
 task=$(node -p 'JSON.parse(fs.readFileSync(process.env.RELAX_INPUT_JSON)).messages.at(-1).content')
 

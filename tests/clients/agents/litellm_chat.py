@@ -3,14 +3,14 @@
 import sys
 
 import litellm
-from sums import PARAMETERS, finish, question, run_tool
+from sums import PARAMETERS, TIMEOUT_S, finish, question, run_tool
 
 model = f"{sys.argv[1]}/policy"
 tools = [{"type": "function", "function": {"name": "add", "description": "Add numbers.", "parameters": PARAMETERS}}]
 
 
 def ask(messages):
-    given = {"model": model, "messages": messages, "tools": tools, "timeout": 9999}
+    given = {"model": model, "messages": messages, "tools": tools, "timeout": TIMEOUT_S}
     if "stream" in sys.argv:
         chunks = list(litellm.completion(**given, stream=True))
         return litellm.stream_chunk_builder(chunks, messages=messages).choices[0].message

@@ -3,9 +3,9 @@
 import sys
 
 from openai import OpenAI
-from sums import PARAMETERS, finish, question, run_tool
+from sums import PARAMETERS, TIMEOUT_S, finish, question, run_tool
 
-client = OpenAI(timeout=9999)
+client = OpenAI(timeout=TIMEOUT_S)
 function = {"name": "add", "description": "Add two numbers.", "parameters": PARAMETERS, "strict": True}
 tools = [{"type": "function", "function": function}]
 

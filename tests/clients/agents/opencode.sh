@@ -2,7 +2,7 @@
 export HOME=$RELAX_SESSION_IO_DIR
 export OPENCODE_DISABLE_MODELS_FETCH=1 OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_LSP_DOWNLOAD=1
 mkdir "$HOME/work" && cd "$HOME/work" || exit 1
-cat > opencode.json <<'JSON'
+cat > opencode.json <<JSON
 {
   "model": "relaxforge/policy",
   "small_model": "relaxforge/policy",
@@ -10,7 +10,7 @@ cat > opencode.json <<'JSON'
   "provider": {
     "relaxforge": {
       "npm": "@ai-sdk/openai-compatible",
-      "options": {"baseURL": "{env:RELAX_BASE_URL}", "apiKey": "{env:RELAX_SESSION_ID}", "timeout": false},
+      "options": {"baseURL": "{env:RELAX_BASE_URL}", "apiKey": "{env:RELAX_SESSION_ID}", "timeout": ${TIMEOUT_MS:-false}},
       "models": {"policy": {"limit": {"context": 32768, "output": 1024}}}
     }
   }

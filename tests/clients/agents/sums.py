@@ -4,6 +4,9 @@ import json
 import os
 from pathlib import Path
 
+TIMEOUT_S = float(os.environ.get("TIMEOUT_S", "9999"))
+"""How long a client waits: requests may be held for as long as their Group is."""
+
 PARAMETERS = {
     "type": "object",
     "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
