@@ -52,7 +52,7 @@ async def converse(session: Session, turns: int) -> None:
 
 def put_away(session: Session) -> int:
     """Export a Session as a run does, and return the bytes of its dump line."""
-    contexts = export(session.forest, AgentOutput(reward=1.0), HistoryConfig())
+    contexts = export(session.forest, AgentOutput(reward=1.0), HistoryConfig(), one=True)
     outcome = Outcome(session, contexts=contexts, reward=1.0, advantage=0.0)
     return len(msgspec.json.encode(dump_line(outcome, run_id="bench", incarnation=0, rollout_id=0)))
 

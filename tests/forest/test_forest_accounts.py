@@ -86,7 +86,7 @@ def test_an_empty_session_is_balanced_and_says_nothing(talk):
         (lambda state: setattr(state, "versions", ()), "has weight versions that do not cover its tokens"),
         (lambda state: setattr(state, "digest", b"x" * 16), "has a digest that does not chain"),
         (lambda state: setattr(state, "depth", 9), "has a wrong depth"),
-        (lambda state: state.parent.children.clear(), "is not a child of its parent exactly once"),
+        (lambda state: setattr(state.parent, "children", ()), "is not a child of its parent exactly once"),
         (lambda state: setattr(state, "index", 7), "stands at 2"),
     ],
 )

@@ -202,7 +202,7 @@ def test_an_empty_answer_is_an_answer():
 def test_a_turn_that_is_never_committed_leaves_no_trace():
     talk = Talk()
     talk.say(request(user("q")), "a")
-    before = (list(talk.forest.states), [list(state.children) for state in talk.forest.states])
+    before = (list(talk.forest.states), [state.children for state in talk.forest.states])
     talk.forest.begin(request(user("q"), assistant("a"), user("r")))
     talk.forest.begin(request(user("other"), tools=(SEARCH,)))
     assert (talk.forest.states, [state.children for state in talk.forest.states]) == before

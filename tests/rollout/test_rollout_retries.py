@@ -18,7 +18,7 @@ def served(fate: str, name: str = "r0", hint: RetryHint | None = None) -> Served
     future = asyncio.get_running_loop().create_future()
     record = RequestRecord(name, "chat", 0.0)
     if fate != "in flight":
-        record.state = State(2, Kind.RESPONSE, None, b"", b"")
+        record.state = State(2, Kind.RESPONSE, None, b"")
         if fate == "failed":
             future.set_exception(RequestError("no", status=500))
         else:
@@ -124,7 +124,7 @@ def test_an_answer_that_was_built_upon_is_replayed_only_where_every_repetition_i
         book = RetryBook(policy)
         first = served("read")
         assert first.record.state is not None
-        first.record.state.children.append(first.record.state)
+        first.record.state.children = (first.record.state,)
         book.note(first)
         book.note(served("read", hint=RetryHint(b"another body")))
         await asyncio.sleep(0)

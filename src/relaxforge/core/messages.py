@@ -97,7 +97,7 @@ class Message:
 
     ``content`` is a string; a tuple of parts only where an image is among them. ``reasoning`` and ``tool_calls``
     belong to the assistant role, ``tool_call_id`` to the tool role. ``exact`` and ``lenient`` are 16-byte digests,
-    computed once.
+    each computed once.
     """
 
     role: Role
@@ -106,15 +106,22 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     exact: bytes = field(init=False, repr=False, compare=False, default=b"")
-    lenient: bytes = field(init=False, repr=False, compare=False, default=b"")
+    _lenient: bytes = field(init=False, repr=False, compare=False, default=b"")
 
     def __post_init__(self) -> None:
         calls = [[call.name, call.arguments] for call in self.tool_calls]
         ids = [[call.id for call in self.tool_calls], self.tool_call_id]
         exact = [self.role, _identity(self.content, strip=False), self.reasoning, calls, ids]
-        lenient = [self.role, _identity(self.content, strip=True), calls]
         object.__setattr__(self, "exact", _digest_json(exact))
-        object.__setattr__(self, "lenient", _digest_json(lenient))
+
+    @property
+    def lenient(self) -> bytes:
+        """The digest without what clients change; computed when it is first asked for, which is rare."""
+        if not self._lenient:
+            calls = [[call.name, call.arguments] for call in self.tool_calls]
+            value = [self.role, _identity(self.content, strip=True), calls]
+            object.__setattr__(self, "_lenient", _digest_json(value))
+        return self._lenient
 
     @property
     def text(self) -> str:

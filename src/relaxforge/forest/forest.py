@@ -47,7 +47,7 @@ class SessionForest:
         self.states: list[State] = []
         self.strict = strict
         self._named: Index = {}
-        self._lenient: Index = {}
+        self._lenient: Index | None = None
         self._memory = ChainMemory()
         self._starts: dict[tuple[tuple[Tool, ...], str], bytes] = {}
         self._deliveries = 0
@@ -68,7 +68,7 @@ class SessionForest:
         """Find the longest committed prefix of ``request``. Reads only."""
         start = self._start(request)
         chain = self._memory.chain(start, request.messages)
-        root = State(len(self.states), Kind.ROOT, None, start, start)
+        root = State(len(self.states), Kind.ROOT, None, start)
         exact = self._longest(chain, 0, self._named) or _Found(root, 0)
         found = self._wider(exact, request.messages) or exact
         state, split, tied = found
@@ -99,7 +99,6 @@ class SessionForest:
             Kind.RESPONSE,
             observed,
             link(observed.digest, answer.exact),
-            link(observed.lenient, answer.lenient),
             (answer,),
             generation.ids,
             generation.logprobs,
@@ -122,7 +121,7 @@ class SessionForest:
         state, reach = self._reach(chain, self._named)
         if reach < len(request.messages) and not self.strict:
             loose = [start, *extend(start, (message.lenient for message in request.messages))]
-            candidate, lenient_reach = self._reach(loose, self._lenient)
+            candidate, lenient_reach = self._reach(loose, self._lenient_index())
             if lenient_reach > reach:
                 state, reach = candidate, lenient_reach
         return state, reach
@@ -145,7 +144,7 @@ class SessionForest:
             return None
         start = exact.state.lenient
         loose = [start, *extend(start, (message.lenient for message in messages[exact.split :]))]
-        found = self._longest(loose, exact.split, self._lenient)
+        found = self._longest(loose, exact.split, self._lenient_index())
         return found if found is not None and found.split > exact.split else None
 
     def _longest(self, chain: Sequence[bytes], offset: int, index: Index) -> _Found | None:
@@ -178,13 +177,11 @@ class SessionForest:
             if known.parent is parent and known.kind is Kind.OBSERVATION and known.tokens == observation.ids:
                 return known
         messages = pending.request.messages[pending.split :]
-        lenient = extend(parent.lenient, (message.lenient for message in messages))
         observed = State(
             len(self.states),
             Kind.OBSERVATION,
             parent,
             pending.names[0],
-            lenient[-1] if lenient else parent.lenient,
             messages,
             observation.ids,
         )
@@ -196,11 +193,20 @@ class SessionForest:
         if parent is not None:
             state.depth = parent.depth + len(state.messages)
             state.length = parent.length + len(state.tokens)
-            parent.children.append(state)
+            parent.children = (*parent.children, state)
         self.states.append(state)
         for name in (state.digest, *names):
             self._name(state, name)
-        self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+        if self._lenient is not None:
+            self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+
+    def _lenient_index(self) -> Index:
+        """States by lenient digest; built when a history first needs it, which most never do."""
+        if self._lenient is None:
+            self._lenient = {}
+            for state in self.states:
+                self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+        return self._lenient
 
     def _name(self, state: State, name: bytes) -> None:
         states = self._named.get(name, ())

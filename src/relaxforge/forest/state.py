@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from relaxforge.core.messages import Message
 from relaxforge.core.turns import FinishReason, VersionSpan, log_probs, token_ids
+from relaxforge.forest.chain import link
 
 
 class Kind(StrEnum):
@@ -28,16 +29,15 @@ class State:
     """A node of the forest. Everything but the delivery marks is fixed once it is committed.
 
     ``digest`` chains the parent's digest with the messages added here, so it names the whole conversation; ``lenient``
-    does the same over the lenient digests.
-    ``depth`` counts the messages, ``length`` the tokens, of the conversation up to here. ``delivered`` is 0 until the
-    answer was written to its client; then it is the position in the order of deliveries.
+    does the same over the lenient digests, and is kept in ``lenient_name`` once it was asked for. ``depth`` counts the
+    messages, ``length`` the tokens, of the conversation up to here. ``delivered`` is 0 until the answer was written to
+    its client; then it is the position in the order of deliveries.
     """
 
     index: int
     kind: Kind
     parent: State | None
     digest: bytes
-    lenient: bytes
     messages: tuple[Message, ...] = ()
     tokens: array[int] = field(default_factory=token_ids)
     logprobs: array[float] = field(default_factory=lambda: _NO_LOGPROBS)
@@ -47,7 +47,8 @@ class State:
     delivered: int = 0
     depth: int = 0
     length: int = 0
-    children: list[State] = field(default_factory=list)
+    children: tuple[State, ...] = ()
+    lenient_name: bytes = b""
 
     @property
     def name(self) -> str:
@@ -62,6 +63,23 @@ class State:
     def reached_agent(self) -> bool:
         """Whether the agent read this answer: it was written completely, or a later request continues it."""
         return bool(self.delivered or self.children)
+
+    @property
+    def lenient(self) -> bytes:
+        """As ``digest``, over lenient digests; computed for the whole lineage when it is first asked for."""
+        if not self.lenient_name:
+            unknown = []
+            state = self
+            while not state.lenient_name and state.parent is not None:
+                unknown.append(state)
+                state = state.parent
+            name = state.lenient_name or state.digest
+            for below in reversed(unknown):
+                for message in below.messages:
+                    name = link(name, message.lenient)
+                below.lenient_name = name
+            self.lenient_name = name
+        return self.lenient_name
 
     def lineage(self) -> list[State]:
         """The States from the root to here, root left out."""
