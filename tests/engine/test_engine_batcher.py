@@ -217,14 +217,21 @@ def test_tied_weights_may_come_under_one_name_or_both(tmp_path):
 def test_weights_that_give_no_numbers_are_an_error_and_not_a_token(tmp_path):
     folder = save_random(tmp_path, "llama")
     model, weights = LocalModel(folder), load_file(f"{folder}/model.safetensors")
-    weights["model.norm.weight"][:] = torch.nan
+    good = tmp_path / "good"
+    good.mkdir()
+    save_file(weights, good / "model.safetensors")
+    weights["model.layers.0.input_layernorm.weight"] = torch.full_like(weights["model.norm.weight"], torch.nan)
     save_file(weights, f"{folder}/model.safetensors")
     batcher = batcher_of(model)
     batcher.load(folder)
-    batcher.add(0, token_ids([3, 4, 5]), 4, Sampling(4), frozenset())
+    batcher.add(0, token_ids(range(3, 11)), 4, Sampling(4), frozenset())
     (one,) = batcher.step()
     assert one.error == "the model's logits are not finite"
     assert (batcher.running, batcher.waiting) == (0, 0)
+    batcher.load(str(good))
+    for number, size in enumerate((7, 7, 7, 4)):  # The last in the slot of numbers that were none, beside longer ones.
+        batcher.add(number, token_ids(range(3 + number, 3 + number + size)), 3, Sampling(3), frozenset())
+    assert all(logprob <= 0 for _, logprobs in drain(batcher, {}).values() for logprob in logprobs)
 
 
 def test_bfloat16_stays_near_float32(folders):

@@ -159,6 +159,14 @@ def test_capacity_returns_to_nothing(rig):
 
 
 @pytest.mark.parametrize(
+    "sampling", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 2.0}]
+)
+def test_a_distribution_that_means_nothing_is_refused(rig, sampling):
+    with pytest.raises(EngineError, match=str(next(iter(sampling.values())))):
+        rig.answer(**sampling)
+
+
+@pytest.mark.parametrize(
     ("prompt", "max_tokens", "named"),
     [
         ([], 4, "no tokens"),

@@ -7,6 +7,7 @@ import secrets
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from relaxforge.core.turns import FinishReason, Sampling
 from relaxforge.engine.local.attention import Layout, Piece
@@ -56,7 +57,8 @@ class Batcher:
         decode: Callable[[Sequence[int]], str],
     ) -> None:  # fmt: skip
         self._model = model
-        self._cache = model.new_cache(slots, slot_tokens)
+        self._new_cache = partial(model.new_cache, slots, slot_tokens)
+        self._cache = self._new_cache()
         self._table = SlotTable(slots)
         # A step has room for one token of every slot, or decoding itself would stall.
         self._budget = max(max_batch_tokens, slots)
@@ -92,7 +94,7 @@ class Batcher:
         return running
 
     def forget(self) -> None:
-        """New weights: nothing computed under the old ones is used again.
+        """Use nothing again that was computed so far.
 
         Requests in flight keep what was sampled and compute their whole context anew before their next token.
         """
@@ -149,6 +151,9 @@ class Batcher:
     def _take(self, running: Running, token: int, logprob: float) -> Sampled:
         if math.isnan(logprob):
             self._leave(running)
+            # Even masked, what is not a number would spread from the cache to other requests.
+            self._cache = self._new_cache()
+            self.forget()
             return Sampled(running, token, logprob, error="the model's logits are not finite")
         running.ids.append(token)
         match = running.watcher.feed(token) if running.watcher else None
