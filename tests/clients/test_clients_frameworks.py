@@ -9,6 +9,7 @@ def test_openai_agents(session, kind, api):
     session(OPENAI + "export OPENAI_AGENTS_DISABLE_TRACING=1; " + python_agent("openai_agents", kind), api)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("openai", "stream"), ("anthropic",)], ids="-".join)
 def test_litellm(session, words):
     environment = OPENAI + ANTHROPIC + "export LITELLM_LOCAL_MODEL_COST_MAP=True; "

@@ -51,24 +51,13 @@ def test_anthropic_node_tool_runner(session):
     session(ANTHROPIC + node_agent("anthropic_tool_runner"), "messages", refused=[NO_THREADS])
 
 
-@pytest.mark.parametrize(
-    ("command", "api"),
-    [(OPENAI + IMPATIENT + python_agent("openai_chat"), "chat"),
-     (ANTHROPIC + IMPATIENT + python_agent("anthropic_messages"), "messages")],
-    ids=["openai", "anthropic"],
-)  # fmt: skip
-def test_a_request_held_beyond_the_timeout_of_an_official_client_is_one_turn(session, command, api):
-    line = session(command, api, rules=HELD)
+def test_a_request_held_beyond_the_timeout_of_an_official_client_is_one_turn(session):
+    line = session(OPENAI + IMPATIENT + python_agent("openai_chat"), "chat", rules=HELD)
     assert any(request["retry_of"] == line["requests"][0]["request_id"] for request in line["requests"])
 
 
-@pytest.mark.parametrize(
-    ("command", "api"),
-    [(OPENAI + IMPATIENT + python_agent("openai_responses", "stream"), "responses"),
-     (ANTHROPIC + IMPATIENT + python_agent("anthropic_messages", "stream"), "messages")],
-    ids=["openai", "anthropic"],
-)  # fmt: skip
-def test_heartbeats_hold_a_streaming_official_client_beyond_its_timeout(session, command, api):
-    line = session(command, api, rules=HELD, agentic_heartbeat_s=0.2)
+def test_heartbeats_hold_a_streaming_official_client_beyond_its_timeout(session):
+    command = ANTHROPIC + IMPATIENT + python_agent("anthropic_messages", "stream")
+    line = session(command, "messages", rules=HELD, agentic_heartbeat_s=0.2)
     assert line["requests"][0]["timing"]["generation_s"] > 2
     assert line["requests"][0]["delivered"]
