@@ -171,3 +171,12 @@ def test_help_shows_the_values_of_the_run_file_as_defaults(tmp_path, capsys):
     with pytest.raises(SystemExit):
         load_config("train", [path, "--help"])
     assert "(default: 77)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["1", "7", "40"])
+def test_help_ends_on_the_narrowest_screen(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as ended:
+        load_config("train", ["--help"])
+    assert not ended.value.code
+    assert "--agent-command" in capsys.readouterr().out

@@ -19,6 +19,8 @@ from relaxforge.core.errors import ConfigError
 T = TypeVar("T")
 
 HELP_WIDTH = 100
+LEAST_WIDTH = 40
+"""Narrower than this, laying out boxes never ends."""
 _ONE_LINE = 10_000
 
 
@@ -28,7 +30,7 @@ def parse_flags(kind: type[T], argv: Sequence[str], *, prog: str, default: T | N
     Errors: ``ConfigError`` in one line. ``--help`` prints and exits.
     """
     if "--help" in argv or "-h" in argv:
-        with _columns(min(HELP_WIDTH, shutil.get_terminal_size().columns)):
+        with _columns(max(LEAST_WIDTH, min(HELP_WIDTH, shutil.get_terminal_size().columns))):
             return _parsed(kind, argv, prog, default)
     _check_names(kind, argv)
     # Without a terminal tyro writes plain text, one line per sentence where lines are long enough.
