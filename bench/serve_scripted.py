@@ -55,6 +55,9 @@ class MemorySession:
         del request, said
         return ModelTurn(f"{self.session_id}-{next(self._numbers)}", self._message, "stop", Usage(1, 1))
 
+    def left(self, request: ModelRequest) -> None:
+        """Nobody is waited for."""
+
     async def lost(self, request: ModelRequest) -> None:
         """There is no generation to end."""
 

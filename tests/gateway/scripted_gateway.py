@@ -39,6 +39,7 @@ class ScriptedSession:
         self.requests: list[ModelRequest] = []
         self.counted: list[ModelRequest] = []
         self.refusals: list[Exception] = []
+        self.left_ones: list[ModelRequest] = []
         self.lost_ones: queue.Queue[ModelRequest] = queue.Queue()
         self.deliveries: queue.Queue[tuple[str, bool]] = queue.Queue()
         self.serving = threading.Event()
@@ -61,6 +62,9 @@ class ScriptedSession:
         if self.gate is not None:
             await self.gate.wait()
         return self.script(request)
+
+    def left(self, request: ModelRequest) -> None:
+        self.left_ones.append(request)
 
     async def lost(self, request: ModelRequest) -> None:
         self.lost_ones.put(request)

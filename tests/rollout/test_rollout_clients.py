@@ -72,6 +72,27 @@ def test_a_retry_that_is_waiting_keeps_the_generation_alive(renderer):
     run(main())
 
 
+def test_an_equal_request_after_its_client_hung_up_is_its_retry_without_any_mark(renderer):
+    async def main():
+        engine = HeardEngine(renderer, SLOW)
+        session = new_session(renderer, engine)
+        first, second = chat(user("q")), chat(user("q"))
+        asking = await start(session, engine, first)
+        session.left(first)
+        retrying = asyncio.create_task(session.turn(second))
+        await until(lambda: len(session.records) == 2)
+        await session.lost(first)
+        turn = await retrying
+        assert turn.message.text == (await asking).message.text == "a b c d e f g h i j"
+        session.delivered(turn.request_id, True)
+        assert session.records[1].retry_of == session.records[0].request_id
+        assert len(engine.asked) == 1
+        await ask(session, user("q"))
+        assert len(engine.asked) == 2, "once the answer was read, an equal request is another sample"
+
+    run(main())
+
+
 def test_the_last_of_several_lost_clients_ends_it(renderer):
     async def main():
         engine = HeardEngine(renderer, SLOW)

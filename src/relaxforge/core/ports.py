@@ -87,6 +87,10 @@ class SessionDoor(Protocol):
         """Answer one request; ``said`` hears text while it is sampled, where possible. Errors: ``RequestError``."""
         ...
 
+    def left(self, request: ModelRequest) -> None:
+        """The client of ``request``, whose ``turn`` is under way, has hung up: an equal request is its retry."""
+        ...
+
     async def lost(self, request: ModelRequest) -> None:
         """The client of ``request``, whose ``turn`` is under way, has gone for good: abort the generation.
 

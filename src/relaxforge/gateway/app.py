@@ -88,7 +88,8 @@ class ModelApi:
         said: Callable[[TextPiece], None] | None = None,
     ) -> ModelTurn:
         """The committed Turn; a client that hangs up and stays away for the grace ends its generation."""
-        with exchange.departure(self._config.agentic_disconnect_grace_s, partial(door.lost, request)):
+        grace_s = self._config.agentic_disconnect_grace_s
+        with exchange.departure(grace_s, partial(door.left, request), partial(door.lost, request)):
             return await door.turn(request, said)
 
     async def _count(self, dialect: Messages, exchange: Exchange) -> None:

@@ -126,14 +126,17 @@ class Exchange:
             await self.answer(error.status, body, *extra)
 
     @contextlib.contextmanager
-    def departure(self, grace_s: float, left: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[None]:
-        """Call ``left`` when the client goes away while the block runs and ``grace_s`` seconds pass before its end."""
+    def departure(
+        self, grace_s: float, left: Callable[[], None], lost: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Iterator[None]:
+        """``left`` is called when the client goes while the block runs, ``lost`` when it still runs ``grace_s`` later."""
         assert self._gone is not None  # noqa: S101  (for the type checker: the body has been read)
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
 
         def gone(_: asyncio.Future[Any]) -> None:
-            timers.append(loop.call_later(grace_s, lambda: self._after.append(asyncio.ensure_future(left()))))
+            left()
+            timers.append(loop.call_later(grace_s, lambda: self._after.append(asyncio.ensure_future(lost()))))
 
         self._gone.add_done_callback(gone)
         try:

@@ -65,13 +65,17 @@ class RequestRecord:
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """A request whose answer is under way or recorded; ``retries`` counts the requests that were given it again."""
+    """A request whose answer is under way or recorded.
+
+    ``retries`` counts the requests that were given it again; ``left``: its client hung up while it was under way.
+    """
 
     record: RequestRecord
     hint: RetryHint
     serving: asyncio.Task[ModelTurn] | None
     turn: ModelTurn | None = None
     retries: int = 0
+    left: bool = False
 
     def __post_init__(self) -> None:
         if self.serving is not None:
@@ -105,16 +109,16 @@ class Served:
 
     @property
     def lost(self) -> bool:
-        """Answered, but neither this client nor one that repeated the request has read it."""
+        """Its client is gone without the answer, and none that repeated the request has read it either."""
         state = self.record.state
-        return self.record.delivered is False and not (state is not None and state.delivered)
+        return (self.left or self.record.delivered is False) and not (state is not None and state.delivered)
 
 
 class RetryBook:
     """Tells a retry from repeated sampling.
 
     An equal body is a retry only if the client marks it (``x-stainless-retry-count`` >= 1, or an equal
-    ``Idempotency-Key``), or if the earlier answer was not written to its client completely.
+    ``Idempotency-Key``), or if the earlier client hung up before its answer was written completely.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:

@@ -137,6 +137,11 @@ class Session:
         self._retries.note(served)
         return served
 
+    def left(self, request: ModelRequest) -> None:
+        """The client of ``request`` has hung up: an equal request from now on is its retry, marked or not."""
+        if (served := self._clients.get(id(request))) is not None:
+            served.left = True
+
     async def lost(self, request: ModelRequest) -> None:
         """The client of ``request`` has gone for good: abort, unless another one waits for the same generation."""
         served = self._clients.pop(id(request), None)
