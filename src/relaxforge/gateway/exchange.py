@@ -129,7 +129,7 @@ class Exchange:
     def departure(
         self, grace_s: float, left: Callable[[], None], lost: Callable[[], Coroutine[Any, Any, None]]
     ) -> Iterator[None]:
-        """``left`` is called when the client goes while the block runs, ``lost`` when it still runs ``grace_s`` later."""
+        """When the client goes while the block runs, call ``left``; when it still runs ``grace_s`` later, ``lost``."""
         assert self._gone is not None  # noqa: S101  (for the type checker: the body has been read)
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
