@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
+from relaxforge.cli.console import lost_output, open_console
 from relaxforge.core.errors import CircuitOpen, ConfigError, RelaxForgeError
 
 DONE, FAILED, BAD_CONFIGURATION, CIRCUIT_OPEN, INTERRUPTED = 0, 1, 2, 3, 130
@@ -31,16 +32,24 @@ Command = Callable[[Sequence[str]], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code. Without ``argv`` we are the program itself and own the console."""
+    if argv is not None:
+        return _run(list(argv))
+    open_console()
+    try:
+        code = _run(sys.argv[1:])
+    except SystemExit as end:  # --help prints and exits
+        code = int(end.code or DONE)
+    if lost := lost_output():
+        return _say(f"standard output is incomplete: {lost.strerror}", code or FAILED, lost)
+    return code
+
+
+def _run(words: list[str]) -> int:
     try:
         return _dispatch(words)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # Somebody piped us into `head`. Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except RelaxForgeError as error:
         return _say(str(error), _exit_code(error), error)
     except Exception as error:  # noqa: BLE001 - the process boundary: a person gets a sentence, a bug report its hint
