@@ -27,6 +27,18 @@ def test_each_step_and_each_evaluation_is_one_object(tmp_path):
     assert rows(tmp_path)[1]["rollout/raw_reward"] == 0.5
 
 
+def test_half_a_line_that_a_killed_run_left_is_cut_off(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"rollout_id": 0}\n{"rollou')
+    MetricWriter(tmp_path / "metrics.jsonl").write("step", 1, {})
+    assert [row["rollout_id"] for row in rows(tmp_path)] == [0, 1]
+
+
+def test_a_tensorboard_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
+    (tmp_path / "tensorboard").write_text("a file")
+    with pytest.raises(StorageError, match="tensorboard cannot be written"):
+        open_metrics(ObserveConfig(), tmp_path)
+
+
 def test_values_that_are_not_finite_become_null(tmp_path):
     MetricWriter(tmp_path / "metrics.jsonl").write("step", 0, {"a": float("nan"), "b": float("inf"), "c": 1})
     assert [rows(tmp_path)[0][name] for name in "abc"] == [None, None, 1]

@@ -73,3 +73,27 @@ def test_values_outside_zero_and_one_widen_the_plot():
     lines = plot_lines([Curve("c", "*", ((0, -2.0), (1, 3.0)))], width=10, height=3)
     assert lines[0] == "  3.00 |         *"
     assert lines[2] == " -2.00 |*         "
+
+
+def test_half_a_line_that_a_killed_run_left_does_not_count(tmp_path):
+    run(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "step", "rollo')
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 4
+
+
+def test_a_plot_that_cannot_be_written_costs_no_more_than_the_plot(tmp_path, capsys):
+    run(tmp_path)
+    (tmp_path / "report.png").symlink_to("/dev/full")
+    out = console()
+    print_report(tmp_path, out)
+    assert "training reward" in out.file.getvalue()
+    assert "report.png cannot be written: No space left on device" in capsys.readouterr().err
+    assert not (tmp_path / "report.png").is_symlink()
+
+
+def test_the_narrowest_screen_gets_a_plot(tmp_path):
+    run(tmp_path)
+    out = Console(file=io.StringIO(), width=1)
+    print_report(tmp_path, out)
+    assert "●" in out.file.getvalue()

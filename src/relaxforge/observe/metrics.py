@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.observe.config import ObserveConfig
+from relaxforge.observe.lines import LineFile
 from relaxforge.observe.log import get_logger
 
 Kind = Literal["step", "eval"]
@@ -50,13 +52,8 @@ class MetricWriter:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             **{name: value if math.isfinite(value) else None for name, value in metrics.items()},
         }
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise StorageError(
-                f"{self._path} cannot be written: {error.strerror}; free some space and resume"
-            ) from error
+        with _storage(self._path), closing(LineFile(self._path)) as file:
+            file.append(json.dumps(row, ensure_ascii=False).encode())
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for tracker in self._trackers:
             tracker.log(rollout_id, finite)
@@ -64,6 +61,14 @@ class MetricWriter:
     def close(self) -> None:
         for tracker in self._trackers:
             tracker.close()
+
+
+@contextmanager
+def _storage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}; free some space and resume") from error
 
 
 def open_metrics(
@@ -95,15 +100,19 @@ class TensorBoardTracker:
     def __init__(self, folder: Path) -> None:
         from tensorboard.summary import Writer
 
-        self._writer = Writer(str(folder))
+        self._folder = folder
+        with _storage(folder):
+            self._writer = Writer(str(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+        with _storage(self._folder):
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, value, step)
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        with suppress(OSError):  # Whatever could not be written has ended the run already, and that is what counts.
+            self._writer.close()
 
 
 class WandbTracker:

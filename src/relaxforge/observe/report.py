@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +51,7 @@ def print_report(run_dir: Path, console: Console | None = None) -> None:
     console = console or Console()
     curves = curves_of(rows)
     console.print(table_of(rows))
-    for line in plot_lines(curves, width=min(64, console.width - 8)):
+    for line in plot_lines(curves, width=max(16, min(64, console.width - 8))):
         console.print(line, highlight=False, markup=False)
     if write_png(curves, run_dir / "report.png"):
         console.print(f"plot: {run_dir / 'report.png'}", highlight=False, soft_wrap=True)
@@ -59,7 +62,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     latest: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in filter(None, path.read_text(encoding="utf-8").split("\n")):
+    for line in path.read_bytes().split(b"\n")[:-1]:  # Behind the last newline is nothing, or half a line.
         row = json.loads(line)
         latest[row["kind"], row["rollout_id"]] = row
     return sorted(latest.values(), key=lambda row: (row["rollout_id"], row["kind"] == "step"))
@@ -116,7 +119,7 @@ def plot_lines(curves: Sequence[Curve], *, width: int, height: int = 10) -> list
 
 
 def write_png(curves: Sequence[Curve], path: Path) -> bool:
-    """Draw the curves into ``path``; ``False`` where matplotlib is not installed."""
+    """Draw the curves into ``path``; ``False`` where matplotlib is not installed or the file cannot be written."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -131,7 +134,15 @@ def write_png(curves: Sequence[Curve], path: Path) -> bool:
         axes.set_ylim(-0.02, 1.02)
     axes.grid(alpha=0.3)
     axes.legend()
-    FigureCanvasAgg(figure).print_png(path)
+    image = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(image)
+    try:
+        path.write_bytes(image.getvalue())
+    except OSError as error:  # The run is over and everything else about it is written.
+        sys.stderr.write(f"warning: {path} cannot be written: {error.strerror}\n")
+        with suppress(OSError):
+            path.unlink()
+        return False
     return True
 
 

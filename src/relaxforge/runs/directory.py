@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from relaxforge.core.errors import ConfigError, StorageError
+from relaxforge.observe.lines import LineFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,10 @@ def open_run_directory(path: Path, config_toml: str) -> Iterator[RunDirectory]:
             name = f"config-{incarnation}.toml" if incarnation else "config.toml"
             (path / name).write_text(config_toml, encoding="utf-8")
         except OSError as error:
-            raise StorageError(f"the run directory {path} cannot be written: {error.strerror or error}") from error
+            raise StorageError(
+                f"the run directory {path} cannot be written: {error.strerror or error}; mend that, or choose another "
+                "--run-dir"
+            ) from error
         yield RunDirectory(path, incarnation)
 
 
@@ -78,64 +81,24 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 class FileSink:
-    """A ``TrialSink`` over the run's own files: one JSON line per ended Session.
-
-    A line that a killed run or a full disk left half written is cut off before the file goes on.
-    """
+    """A ``TrialSink`` over the run's own files: one JSON line per ended Session."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: set[str] = set()
-        self._file: IO[bytes] | None = None
+        self._file = LineFile(path)
 
     def append(self, line: dict[str, Any]) -> None:
         if line["session_id"] in self._seen:
             return
-        data = msgspec.json.encode(line) + b"\n"
         try:
-            if self._file is None:
-                self._file = _open_at_line_end(self._path)
-            _write_all(self._file, data)
+            self._file.append(msgspec.json.encode(line))
         except OSError as error:
-            self.close()  # The next line, if there is one, opens the file anew and cuts off what this one left.
             raise StorageError(
                 f"{self._path} cannot be written: {error.strerror or error}; Session {line['session_id']} is not "
-                "recorded. Free some space and go on with --resume latest"
+                "recorded. Mend that and go on with --resume latest"
             ) from error
         self._seen.add(line["session_id"])
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def _write_all(file: IO[bytes], data: bytes) -> None:
-    """Write until everything is written: a disk that fills up takes a part first and fails at the next attempt."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
-
-
-def _open_at_line_end(path: Path) -> IO[bytes]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("ab+", buffering=0)
-    try:
-        size = file.seek(0, os.SEEK_END)
-        if (end := _end_of_last_line(file, size)) < size:
-            file.truncate(end)
-    except OSError:
-        file.close()
-        raise
-    return file
-
-
-def _end_of_last_line(file: IO[bytes], size: int) -> int:
-    while size > 0:
-        start = max(0, size - 65536)
-        file.seek(start)
-        found = file.read(size - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        size = start
-    return 0
+        self._file.close()
