@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pyarrow
@@ -178,3 +179,30 @@ def test_training_and_held_out_data_may_use_their_own_keys(tmp_path):
 def test_held_out_pairs_are_checked(pairs, message):
     with pytest.raises(ConfigError, match=message):
         DataConfig(prompt_data="t.jsonl", eval_prompt_data=pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"input": "a", "metadata": {"x": NaN}}', "NaN is no JSON number"),
+        ('{"input": "a\\ud800b"}', "half of a surrogate pair"),
+        ('{"input": "a", "metadata": {"x": ' + "9" * 5000 + "}}", "4300 digits"),
+        ('{"input": "a", "metadata": {"x": ' + "[" * 100_000 + "]" * 100_000 + "}}", "nested too deep"),
+    ],
+)
+def test_json_that_others_would_take_says_what_is_wrong_with_it(tmp_path, line, reason):
+    with pytest.raises(TaskError, match=reason) as caught:
+        Dataset(jsonl(tmp_path / "d.jsonl", {"input": "fine"}, line), RowShape())
+    assert f"{tmp_path / 'd.jsonl'}:2" in str(caught.value)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "d.jsonl")
+    with pytest.raises(TaskError, match="not a regular file"):
+        Dataset(tmp_path / "d.jsonl", RowShape())
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_said_so(name):
+    with pytest.raises(TaskError, match="cannot be read"):
+        Dataset(f"{name}.jsonl", RowShape())

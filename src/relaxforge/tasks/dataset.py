@@ -6,6 +6,8 @@ A JSONL file costs eight bytes of memory per row (its offset), a Parquet file it
 from __future__ import annotations
 
 import json
+import re
+import stat
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from relaxforge.tasks.config import DataConfig
 from relaxforge.tasks.rows import RowShape, task
 
 _BOM = b"\xef\xbb\xbf"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BLANK = b" \t\r\n" + _BOM
 
 
@@ -73,15 +76,25 @@ def open_held_out(config: DataConfig) -> dict[str, Dataset]:
 
 
 def _open(path: Path, shape: RowShape) -> Rows:
-    if not path.exists():
-        raise TaskError(f"{path}: no such dataset file (looked in {Path.cwd()})")
-    if path.is_dir():
-        raise TaskError(f"{path} is a folder; name a .jsonl or .parquet file in it")
+    _check_file(path)
     if path.suffix == ".parquet":
         return ParquetRows(path, shape.columns)
     if path.suffix in (".jsonl", ".ndjson"):
         return JsonLines(path)
     raise TaskError(f"{path}: a dataset is a .jsonl, .ndjson or .parquet file, not {path.suffix or 'without suffix'}")
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise TaskError(f"{path}: no such dataset file (looked in {Path.cwd()})") from None
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if stat.S_ISDIR(mode):
+        raise TaskError(f"{path} is a folder; name a .jsonl or .parquet file in it")
+    if not stat.S_ISREG(mode):
+        raise TaskError(f"{path} is not a regular file; rows are read more than once, so write them to a file first")
 
 
 class JsonLines:
@@ -122,22 +135,31 @@ class JsonLines:
         line = line.removeprefix(_BOM)
         try:
             return msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise TaskError(f"{self.where(index)}:{_column(line)}: invalid JSON: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            column, reason = _fault(line)
+            raise TaskError(f"{self.where(index)}:{column}: invalid JSON: {reason or error}") from error
+        except RecursionError as error:
+            raise TaskError(f"{self.where(index)}: objects and lists are nested too deep") from error
 
     def where(self, index: int) -> str:
         return f"{self._path}:{self._lines[index]}"
 
 
-def _column(line: bytes) -> int:
-    """The 1-based column at which a line stops being JSON, 1 where the standard library sees no fault."""
+def _fault(line: bytes) -> tuple[int, str]:
+    """The 1-based column at which a line stops being JSON, and why where we know better than the decoder."""
     try:
-        json.loads(line)
+        json.loads(line, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        return error.colno
+        return error.colno, ""
     except UnicodeDecodeError as error:
-        return error.start + 1
-    return 1
+        return error.start + 1, ""
+    except ValueError as error:
+        return 1, str(error)
+    return 1, "half of a surrogate pair (\\ud800 to \\udfff)" if _SURROGATE.search(line) else ""
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number; write null, or leave it out")
 
 
 class ParquetRows:
