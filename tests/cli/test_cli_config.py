@@ -180,3 +180,27 @@ def test_help_ends_on_the_narrowest_screen(columns, monkeypatch, capsys):
         load_config("train", ["--help"])
     assert not ended.value.code
     assert "--agent-command" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num-rollout", "2", "run.toml"], "run.toml: the run file comes first, before all flags"),
+        (["--tensorboard", "true"], "--tensorboard takes no value true; a switch is turned on by its name alone"),
+        (["--no-tensorboard=yes"], "--no-tensorboard takes no value yes; a switch"),
+        (["--num-rollout", "2", "3"], "3: no flag takes this value"),
+        (["--no-model"], "--no-model: unknown flag"),
+        (["-x"], "-x: unknown flag"),
+        (["--num-rollout", "abc"], "--num-rollout must be a whole number or None, got 'abc'"),
+        (["--eval-temperature", "abc"], "--eval-temperature must be a number or None, got 'abc'"),
+    ],
+)
+def test_a_word_that_does_not_fit_is_explained(words, message):
+    with pytest.raises(ConfigError) as caught:
+        load_config("train", ["--prompt-data", "x.jsonl", *words])
+    assert str(caught.value).startswith(message)
+
+
+def test_a_byte_order_mark_does_no_harm_to_a_run_file(tmp_path):
+    (tmp_path / "run.toml").write_bytes(b'\xef\xbb\xbfprompt_data = "x.jsonl"\n')
+    assert load_config("train", [str(tmp_path / "run.toml")]).data.prompt_data == str(tmp_path / "x.jsonl")

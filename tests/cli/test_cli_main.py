@@ -101,3 +101,11 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path):
         check=False,
     )
     assert ran.stderr == ""
+
+
+def test_a_folder_that_was_deleted_under_us_is_said_so(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["doctor", "--prompt-data", "x.jsonl"]) == 2
+    assert "has been deleted" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def parse_flags(kind: type[T], argv: Sequence[str], *, prog: str, default: T | N
         with _columns(_ONE_LINE), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             return _parsed(kind, argv, prog, default)
     except SystemExit:
-        raise ConfigError(_message(said.getvalue())) from None
+        raise ConfigError(_explained(_message(said.getvalue()), argv)) from None
 
 
 def _parsed(kind: type[T], argv: Sequence[str], prog: str, default: T | None) -> T:
@@ -91,6 +91,37 @@ def _columns(width: int) -> Iterator[None]:
             del os.environ["COLUMNS"]
         else:
             os.environ["COLUMNS"] = before
+
+
+_UNUSED = "Unrecognized options: "
+_NOT_ONE_OF = re.compile(
+    r"Error parsing (--\S+): no type matching \{None\}\|(INT|FLOAT) could be .* from \[(.*?)\]\. Got", re.DOTALL
+)
+_KINDS = {"INT": "a whole number or None", "FLOAT": "a number or None"}
+
+
+def _explained(message: str, argv: Sequence[str]) -> str:
+    """tyro's sentence, put in our words where it names the symptom and not the mistake."""
+    if found := _NOT_ONE_OF.match(message):
+        return f"{found[1]} must be {_KINDS[found[2]]}, got {found[3]}"
+    if not message.startswith(_UNUSED):
+        return message
+    word = message.removeprefix(_UNUSED).split(",")[0]
+    if word.endswith(".toml"):
+        return f"{word}: the run file comes first, before all flags"
+    if flag := _flag_before(word, argv):
+        return f"{flag} takes no value {word}; a switch is turned on by its name alone, and off by --no- before it"
+    return f"{word}: unknown flag" if word.startswith("-") else f"{word}: no flag takes this value"
+
+
+def _flag_before(word: str, argv: Sequence[str]) -> str | None:
+    """The flag that was given ``word`` as its value, as ``--flag word`` or ``--flag=word``."""
+    for before, given in zip(("", *argv), argv, strict=False):
+        if given == word and before.startswith("--") and not word.startswith("-"):
+            return before
+        if given.startswith("--") and given.partition("=")[2] == word:
+            return given.partition("=")[0]
+    return None
 
 
 def _message(text: str) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 
 from relaxforge.cli.console import lost_output, open_console
 from relaxforge.core.errors import CircuitOpen, ConfigError, RelaxForgeError
@@ -64,7 +65,15 @@ def _dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         sys.stdout.write(f"relaxforge {metadata.version('relaxforge')}\n")
         return DONE
+    _check_folder()
     return _command(words[0])(words[1:])
+
+
+def _check_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the folder you are in has been deleted; go to another one and try again") from None
 
 
 def _command(name: str) -> Command:

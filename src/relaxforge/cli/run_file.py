@@ -33,7 +33,7 @@ def read_run_file(path: Path, types: Mapping[str, Any]) -> dict[str, Any]:
     the key.
     """
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         hint = "`relaxforge init DIR` writes one to start from"
         raise ConfigError(f"{path}: cannot read this run file: {error.strerror}; {hint}") from None
