@@ -79,12 +79,19 @@ class SessionForest:
         if tied:
             leniency["tied_siblings"] = 1
         spelling = None if found is exact else chain[split]
-        canonical = extend(state.digest, (message.exact for message in request.messages[split:]))
-        names = tuple(dict.fromkeys([canonical[-1] if canonical else state.digest, chain[-1]]))
+        names = self._names(state, split, chain, request.messages)
         if state.kind is Kind.OBSERVATION and state.parent is not None:
             return PendingTurn(request, state.parent, split, state, names, spelling, leniency, ())
         drift = drift_notes(state, split, request.messages)
         return PendingTurn(request, state, split, None, names, spelling, leniency, drift)
+
+    def _names(self, state: State, split: int, chain: list[bytes], messages: tuple[Message, ...]) -> tuple[bytes, ...]:
+        """The digests of the whole request: the canonical one, and the client's spelling of it where that differs."""
+        if chain[split] == state.digest:
+            chain[split] = state.digest  # One object instead of two equal ones; a Session has one for every Turn.
+            return (chain[-1],)
+        canonical = extend(state.digest, (message.exact for message in messages[split:]))
+        return tuple(dict.fromkeys([canonical[-1] if canonical else state.digest, chain[-1]]))
 
     def commit(
         self, pending: PendingTurn, observation: Observation, generation: Generation, answer: Message, request_id: str
