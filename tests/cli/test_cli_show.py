@@ -4,8 +4,10 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from relaxforge.cli import dump
 from relaxforge.cli.show import show
 from relaxforge.core.errors import ConfigError
+from relaxforge.rollout import record
 
 
 def state(name, parent, message, tokens, logprobs=None, versions=(), **more):
@@ -150,6 +152,43 @@ def test_a_line_that_a_killed_run_left_unfinished_is_skipped(run_dir, capsys):
     with (run_dir / "rollouts/10.jsonl").open("a") as file:
         file.write('{"schema_version": 1, "session_id": "train-g0000')
     assert shown(capsys, run_dir).splitlines()[-1].startswith("5 Sessions")
+
+
+@pytest.mark.parametrize("damage", [b"junk\n", b"\n", b"[]\n", b"\xff\n", b"\0" * 100 + b"\n", b'{"session_id":"a"}\n'])
+def test_a_damaged_line_costs_only_itself_and_is_named(run_dir, capsys, damage):
+    path = run_dir / "rollouts/10.jsonl"
+    path.write_bytes(damage + path.read_bytes())
+    (run_dir / "rollouts/7.jsonl").mkdir()
+    assert show([str(run_dir)]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("5 Sessions")
+    assert said.err.startswith(f"warning: {path}:1 is no Session and is left out")
+    assert show([str(run_dir), "train-g000010-00"]) == 0
+
+
+def test_a_dump_with_nothing_but_damage_is_an_empty_list(tmp_path, capsys):
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts/0.jsonl").write_text("junk\n")
+    assert "0 Sessions" in shown(capsys, tmp_path)
+
+
+def test_the_dump_of_this_release_is_the_one_that_is_read():
+    assert dump.SCHEMA_VERSION == record.SCHEMA_VERSION
+
+
+def test_a_session_of_another_release_is_not_shown_by_guesswork(run_dir):
+    write(run_dir / "rollouts/0.jsonl", session("train-g000000-00", schema_version=2))
+    with pytest.raises(ConfigError, match="schema_version 2, this one reads 1"):
+        show([str(run_dir), "train-g000000-00"])
+
+
+@pytest.mark.parametrize("text", [b"{{", b"\xff", b'model = "tin'])
+def test_a_configuration_that_cannot_be_read_does_not_hide_the_sessions(run_dir, capsys, text):
+    (run_dir / "config.toml").write_bytes(text)
+    assert show([str(run_dir)]) == 0
+    said = capsys.readouterr()
+    assert "5 Sessions" in said.out
+    assert "config.toml cannot be read" in said.err
 
 
 def test_a_moved_dump_is_found_through_the_configuration(run_dir, tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import msgspec
 
 from relaxforge.core.errors import ConfigError
+
+SCHEMA_VERSION = 1
+"""Version of the dump that this release shows (``rollout/record.py`` writes it; importing that takes a second)."""
 
 
 class FailureRow(msgspec.Struct, frozen=True):
@@ -46,7 +50,8 @@ def dump_files(run_dir: Path) -> list[Path]:
     if not run_dir.is_dir():
         raise ConfigError(f"{run_dir}: no such run folder")
     pattern = Path(_dump_pattern(run_dir).replace("{rollout_id}", "*"))
-    files = sorted(pattern.parent.glob(pattern.name), key=lambda path: (not path.stem.isdigit(), _number(path)))
+    found = (path for path in pattern.parent.glob(pattern.name) if path.is_file())
+    files = sorted(found, key=lambda path: (not path.stem.isdigit(), _number(path)))
     if not files:
         raise ConfigError(f"{run_dir} holds no finished Session yet (looked for {pattern})")
     return files
@@ -55,19 +60,16 @@ def dump_files(run_dir: Path) -> list[Path]:
 def sessions(run_dir: Path) -> Iterator[SessionRow]:
     """Every ended Session of the run, oldest step first."""
     for path in dump_files(run_dir):
-        for line in _lines(path):
-            yield _rows.decode(line)
+        yield from (row for row, _ in _rows_of(path))
 
 
 def find_session(run_dir: Path, session_id: str) -> dict[str, Any]:
     """The dump line of one Session. Errors: ``ConfigError`` with the nearest id."""
     seen = []
     for path in dump_files(run_dir):
-        for line in _lines(path):
-            row = _rows.decode(line)
+        for row, line in _rows_of(path):
             if row.session_id == session_id:
-                found: dict[str, Any] = msgspec.json.decode(line)
-                return found
+                return _whole(line, path)
             seen.append(row.session_id)
     near = difflib.get_close_matches(session_id, seen, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -75,13 +77,36 @@ def find_session(run_dir: Path, session_id: str) -> dict[str, Any]:
 
 
 def run_settings(run_dir: Path) -> dict[str, Any]:
-    """The resolved configuration of the run, empty when it left none."""
+    """The resolved configuration of the run, empty when it left none that can be read."""
     path = run_dir / "config.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        _warn(f"{path} cannot be read: {error}")
+        return {}
 
 
 def _dump_pattern(run_dir: Path) -> str:
     return str(run_settings(run_dir).get("save_debug_rollout_data") or run_dir / "rollouts" / "{rollout_id}.jsonl")
+
+
+def _rows_of(path: Path) -> Iterator[tuple[SessionRow, bytes]]:
+    """What can be read of a dump file, with its lines. A damaged line costs only itself, and is named."""
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            yield _rows.decode(line), line
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _warn(f"{path}:{number} is no Session and is left out: {error}")
+
+
+def _whole(line: bytes, path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(line)
+    if found.get("schema_version") != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} was written by another release (schema_version {found.get('schema_version')}, this one reads "
+            f"{SCHEMA_VERSION}); use that release to show a Session of it"
+        )
+    return found
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -90,6 +115,10 @@ def _lines(path: Path) -> Iterator[bytes]:
             # A run that was killed while it wrote leaves one line without an end; everything before it counts.
             if line.endswith(b"\n"):
                 yield line
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
 
 
 def _number(path: Path) -> tuple[int, str]:

@@ -53,7 +53,7 @@ def _print_list(rows: Sequence[SessionRow], console: Console, *, everything: boo
     cells = [_cells(row) for row in shown]
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for place, title in enumerate(TITLES):
-        widest = max(len(title), *(len(row[place]) for row in cells))
+        widest = max([len(title), *(len(row[place]) for row in cells)])
         # The reason is the only column that may be cut to fit the screen.
         table.add_column(title, no_wrap=True, min_width=widest, justify="left" if place < 3 else "right")
     table.add_column("why", no_wrap=True, overflow="ellipsis")
