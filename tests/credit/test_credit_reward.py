@@ -194,6 +194,7 @@ def test_a_function_is_loaded_from_a_file_or_a_module(tmp_path: Path, monkeypatc
         ("missing.py:reward", "missing.py cannot be imported: FileNotFoundError"),
         ("broken.py:reward", "broken.py cannot be imported: SyntaxError"),
         ("raising.py:reward", "raising.py cannot be imported: RuntimeError: not today"),
+        ("leaving.py:reward", "leaving.py cannot be imported: SystemExit: 5"),
         ("math.sqroot", "math has no 'sqroot'; did you mean 'sqrt'"),
         ("math.pi", "math.pi is a float, not a function"),
     ],
@@ -201,6 +202,7 @@ def test_a_function_is_loaded_from_a_file_or_a_module(tmp_path: Path, monkeypatc
 def test_paths_that_name_no_function_say_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, words: str
 ) -> None:
+    (tmp_path / "leaving.py").write_text("raise SystemExit(5)\n")
     (tmp_path / "broken.py").write_text("def reward(:\n")
     (tmp_path / "raising.py").write_text("raise RuntimeError('not today')\n")
     monkeypatch.chdir(tmp_path)

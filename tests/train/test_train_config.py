@@ -16,6 +16,9 @@ from relaxforge.train.schedule import learning_rate
     [
         ({"lora_rank": 8}, "--lora-rank: LoRA is not available yet"),
         ({"lr": 0.0}, "--lr must be > 0, got 0.0"),
+        ({"lr": float("inf")}, "--lr must be a finite number, got inf"),
+        ({"entropy_coef": float("nan")}, "--entropy-coef must be a finite number, got nan"),
+        ({"seed": 2**64}, "--seed must be a number of 64 bits"),
         ({"eps_clip": 1.0}, "--eps-clip must be below 1, got 1.0"),
         ({"eps_clip_c": 1.0}, "--eps-clip-c must be > 1, got 1.0"),
         ({"adam_beta2": 1.0}, r"--adam-beta2 must be in \[0, 1\), got 1.0"),

@@ -36,7 +36,7 @@ def load_function(path: str, flag: str) -> Callable[..., Any]:
 def _import(place: str, flag: str) -> ModuleType:
     try:
         return _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # the user's module may raise anything while it is imported
         raise ConfigError(f"{flag}: {place} cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,6 +112,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.lora_rank is not None:
             raise ConfigError("--lora-rank: LoRA is not available yet; leave it out to train all weights")
+        for name in ("lr", "adam_eps", "weight_decay", "kl_loss_coef", "entropy_coef"):
+            _check(name, getattr(self, name), math.isfinite(getattr(self, name)), "a finite number")
+        _check("seed", self.seed, -(2**63) <= self.seed < 2**64, "a number of 64 bits")
         for name in ("lr", "adam_eps", "eps_clip"):
             _check(name, getattr(self, name), getattr(self, name) > 0, "> 0")
         for name in ("min_lr", "weight_decay", "clip_grad", "kl_loss_coef", "lr_warmup_iters"):
