@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from relaxforge.core.errors import ConfigError, StorageError, TrainError
-from relaxforge.runs.checkpoint import RunState, complete_checkpoints, find_checkpoint, read_state, write_checkpoint
+from relaxforge.runs.checkpoint import (
+    RunState,
+    complete_checkpoints,
+    find_checkpoint,
+    prepare_folder,
+    read_state,
+    write_checkpoint,
+)
 
 
 class Learner:
@@ -114,6 +121,8 @@ def test_a_checkpoint_is_removed_under_another_name(tmp_path, monkeypatch):
         "[]",
         '{"next_rollout": 1}',
         '{"next_rollout": "1", "position": {}, "next_group": 0, "weight_version": 0}',
+        '{"next_rollout": -1, "position": {}, "next_group": 0, "weight_version": 0}',
+        '{"next_rollout": 1, "position": {"index": -1}, "next_group": 0, "weight_version": 0}',
     ],
 )
 def test_a_state_that_is_not_readable_is_a_configuration_error_and_no_complete_checkpoint(tmp_path, content):
@@ -143,3 +152,19 @@ def test_resume_names_a_complete_checkpoint_or_says_what_is_missing(tmp_path):
     assert find_checkpoint(str(path), tmp_path) == path
     (tmp_path / "step_notes").mkdir()
     assert find_checkpoint("latest", tmp_path) == path
+
+
+@pytest.mark.parametrize("error", [StorageError("full"), TrainError("killed")])
+def test_half_a_checkpoint_does_not_stay_on_the_disk(tmp_path, error):
+    with pytest.raises(type(error)):
+        write(tmp_path, 1, Learner(error=error))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_takes_no_checkpoint_is_found_before_anything_is_trained(tmp_path):
+    prepare_folder(tmp_path / "deep" / "checkpoints")
+    assert list((tmp_path / "deep" / "checkpoints").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/checkpoints")):
+        with pytest.raises(ConfigError, match=f"--save {path}: checkpoints cannot be written there"):
+            prepare_folder(path)

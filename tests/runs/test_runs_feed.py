@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relaxforge.core.errors import TaskError
 from relaxforge.runs.feed import TaskFeed
 from relaxforge.tasks.dataset import Dataset
 from relaxforge.tasks.rows import RowShape
@@ -71,3 +72,9 @@ def test_in_every_epoch_each_task_is_consumed_once_or_still_out(dataset, moves, 
     assert len(consumed) + len(out) + len(unconsumed) == drawn
     everywhere = [*consumed, *(task.index for task in out), *unconsumed]
     assert all(everywhere.count(row) >= position["epoch"] for row in range(ROWS))
+
+
+@pytest.mark.parametrize("row", [-1, ROWS])
+def test_a_state_that_names_rows_of_another_dataset_is_refused(dataset, row):
+    with pytest.raises(TaskError, match=f"names row {row}, but the dataset has {ROWS}"):
+        feed_of(dataset).restore({"epoch": 0, "index": 0, "size": ROWS}, [0, row])

@@ -172,6 +172,23 @@ def test_a_stop_ends_the_run_after_the_step_with_a_checkpoint(program):
     assert [path.name for path in complete_checkpoints(here.folder / "checkpoints")] == ["step_1"]
 
 
+@pytest.mark.parametrize(("when", "evaluations"), [("start", []), (1, [0]), (3, [0, 1, 2])])
+def test_a_stop_leaves_out_the_evaluations_that_are_to_come(program, when, evaluations):
+    async def agent(session, launch):
+        if session.identity.mode == "train" and len(here.learner.batches) + 1 == when:
+            here.stop.set()
+        await good(session, launch)
+
+    here = program(agent=agent, run=RunConfig(eval_interval=1), held_out=True)
+    if when == "start":
+        here.stop.set()
+    assert run(here.go()) is True
+    steps = 0 if when == "start" else when
+    found = here.metrics("eval") + here.metrics("step") if steps else []
+    assert [row["rollout_id"] for row in found] == [*evaluations, *range(steps)]
+    assert [path.name for path in complete_checkpoints(here.folder / "checkpoints")] == [f"step_{steps}"] * (steps > 0)
+
+
 def test_a_run_that_trips_keeps_its_evidence_and_its_last_checkpoint(program):
     async def agent(session, launch):
         await ask(session, user("q"))

@@ -63,3 +63,9 @@ def test_a_task_can_be_fetched_again_by_its_row(seven):
     source = TaskSource(seven)
     assert len(source) == 7
     assert source[4].metadata == {"n": 4}
+
+
+@pytest.mark.parametrize("saved", [{}, {"epoch": 0, "index": 0, "size": 7, "more": 1}])
+def test_what_is_no_position_is_a_mistake_by_name(seven, saved):
+    with pytest.raises(TaskError, match="the position to resume from is not one"):
+        TaskSource(seven).restore(saved)

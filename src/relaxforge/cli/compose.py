@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 from contextlib import AsyncExitStack
-from datetime import datetime
 from pathlib import Path
 
 import uvloop
@@ -17,7 +16,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.runner import SpawnedAgents
 from relaxforge.cli.config import Config, dump_config, flat
 from relaxforge.cli.doctor import warnings
-from relaxforge.core.errors import ConfigError
+from relaxforge.cli.places import checkpoints_of, feed_of, run_path
 from relaxforge.core.ports import Engine, Learner
 from relaxforge.engine.config import Workload
 from relaxforge.engine.create import create_engine
@@ -34,7 +33,7 @@ from relaxforge.rollout.registry import SessionRegistry
 from relaxforge.rollout.scoring import Scorer
 from relaxforge.rollout.step import Rooms
 from relaxforge.rollout.supervise import Supervisor
-from relaxforge.runs.checkpoint import RunState, find_checkpoint, read_state
+from relaxforge.runs.checkpoint import RunState, find_checkpoint, prepare_folder, read_state
 from relaxforge.runs.directory import RunDirectory, open_run_directory
 from relaxforge.runs.feed import TaskFeed
 from relaxforge.runs.training import RunLoop, RunParts
@@ -64,39 +63,19 @@ def execute(command: str, config: Config, path: Path) -> bool:
     training, held_out = open_training(config.data), open_held_out(config.data)
     checkpoint = find_checkpoint(config.run.resume, checkpoints_of(config, path)) if config.run.resume else None
     state = read_state(checkpoint) if checkpoint else None
+    feed = feed_of(config, training, state)
     folder = resolve(config.run.model, say=_say)
     with open_run_directory(path, dump_config(config)) as directory:
         configure(directory.events_log, config.observe.log_level)
-        program = _Program(config, directory, folder, training, held_out, checkpoint, state, trains=command == "train")
+        if command == "train":
+            prepare_folder(checkpoints_of(config, path))
+        program = _Program(config, directory, folder, feed, held_out, checkpoint, state, trains=command == "train")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(program.run())
 
 
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
-
-
-def run_path(config: Config) -> Path:
-    """The run directory: named, or that of the checkpoint to resume, or a new one named after the run file."""
-    if config.run.run_dir is not None:
-        return Path(config.run.run_dir)
-    if config.run.resume == "latest":
-        raise ConfigError("--resume latest needs --run-dir, the folder of the run to go on with")
-    if config.run.resume is not None and config.run.save is None:
-        return Path(config.run.resume).resolve().parent.parent
-    return Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{name_of(config.run_file)}"
-
-
-def name_of(run_file: str | None) -> str:
-    """What to call a run: its run file, or the folder of a run file that is called just run.toml."""
-    if run_file is None:
-        return "run"
-    path = Path(run_file)
-    return path.parent.name if path.stem.lower() == "run" else path.stem
-
-
-def checkpoints_of(config: Config, run_dir: Path) -> Path:
-    return Path(config.run.save) if config.run.save else run_dir / "checkpoints"
 
 
 def steps_of(config: Config, tasks: int) -> int:
@@ -114,7 +93,7 @@ class _Program:
         config: Config,
         directory: RunDirectory,
         folder: ModelFolder,
-        training: Dataset,
+        feed: TaskFeed,
         held_out: dict[str, Dataset],
         checkpoint: Path | None,
         state: RunState | None,
@@ -124,7 +103,7 @@ class _Program:
         self._config = config
         self._directory = directory
         self._folder = folder
-        self._training = training
+        self._feed = feed
         self._held_out = held_out
         self._checkpoint = checkpoint
         self._state = state
@@ -136,8 +115,9 @@ class _Program:
         """Returns whether the Run was interrupted. Errors: any ``RelaxForgeError``."""
         work = asyncio.create_task(self._work())
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt, work)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+                loop.add_signal_handler(number, self._interrupt, work)
         try:
             return await work
         except asyncio.CancelledError:
@@ -213,11 +193,7 @@ class _Program:
 
     async def _loop(self, conductor: Conductor, engine: Engine, learner: Learner | None, stack: AsyncExitStack) -> bool:
         config, directory = self._config, self._directory
-        feed = TaskFeed(
-            TaskSource(self._training, shuffle=config.data.rollout_shuffle, seed=config.rollout.rollout_seed)
-        )
         if self._state is not None:
-            feed.restore(self._state.position, self._state.unconsumed)
             conductor.number_from(self._state.next_group)
         metrics = open_metrics(config.observe, directory.path, flat(config), incarnation=directory.incarnation)
         stack.callback(metrics.close)
@@ -228,11 +204,11 @@ class _Program:
             directory=directory,
             run=config.run,
             rollout=config.rollout,
-            steps=steps_of(config, len(self._training)),
+            steps=steps_of(config, len(self._feed)),
             conductor=conductor,
             engine=engine,
             learner=learner,
-            feed=feed,
+            feed=self._feed,
             held_out={name: TaskSource(dataset) for name, dataset in self._held_out.items()},
             metrics=metrics,
             progress=self._progress,

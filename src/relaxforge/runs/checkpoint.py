@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +17,8 @@ from relaxforge.core.ports import Learner
 
 STATE_FILE = "run_state.json"
 PREFIX = "step_"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,12 @@ class RunState:
     checkpoints ever saved in the folder: after a resume from an older one, a lower step may be the later checkpoint.
     """
 
-    next_rollout: int
-    position: dict[str, int]
-    next_group: int
-    weight_version: int
-    unconsumed: list[int] = field(default_factory=list)
-    sequence: int = 0
+    next_rollout: Count
+    position: dict[str, Count]
+    next_group: Count
+    weight_version: Count
+    unconsumed: list[Count] = field(default_factory=list)
+    sequence: Count = 0
 
 
 async def write_checkpoint(folder: Path, state: RunState, learner: Learner, keep: int) -> Path:
@@ -43,12 +47,9 @@ async def write_checkpoint(folder: Path, state: RunState, learner: Learner, keep
     unfinished = _hidden(final, "unfinished")
     try:
         _remove_leftovers(folder)
-        unfinished.mkdir(parents=True)
-        await learner.save(str(unfinished))
         earlier = max((read_state(path).sequence for path in complete_checkpoints(folder)), default=0)
-        encoded = msgspec.json.encode(replace(state, sequence=earlier + 1))
-        (unfinished / STATE_FILE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
-        _sync(unfinished)
+        unfinished.mkdir(parents=True)
+        await _fill(unfinished, replace(state, sequence=earlier + 1), learner)
         if final.exists():
             _discard(final)
         unfinished.rename(final)
@@ -56,8 +57,34 @@ async def write_checkpoint(folder: Path, state: RunState, learner: Learner, keep
         for old in complete_checkpoints(folder)[:-keep]:
             _discard(old)
     except OSError as error:
-        raise StorageError(f"checkpoint {final} cannot be written: {error.strerror or error}") from error
+        raise StorageError(
+            f"checkpoint {final} cannot be written: {error.strerror or error}; mend that and go on with --resume latest"
+        ) from error
     return final
+
+
+async def _fill(unfinished: Path, state: RunState, learner: Learner) -> None:
+    """Write the parts of a checkpoint. Half of one is of no use, and the disk may be full of it: it is removed."""
+    try:
+        await learner.save(str(unfinished))
+        (unfinished / STATE_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+        _sync(unfinished)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of the checkpoints before anything is trained that could not be saved then.
+
+    Errors: ``ConfigError``.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{PREFIX}", dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--save {folder}: checkpoints cannot be written there: {error.strerror or error}") from error
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

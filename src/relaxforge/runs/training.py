@@ -71,7 +71,7 @@ class RunLoop:
             await self._publish()
         done = self._first
         for rollout_id in range(self._first, parts.steps):
-            if self._evaluates_before(rollout_id):
+            if self._evaluates_before(rollout_id) and not parts.stop.is_set():
                 await self._evaluate(rollout_id)
             if parts.stop.is_set():
                 break
@@ -80,12 +80,15 @@ class RunLoop:
             done = rollout_id + 1
             if parts.run.save_interval is not None and done % parts.run.save_interval == 0:
                 await self._save(done)
-        stopped = done < parts.steps
         if done > self._first:
             await self._save(done)
-        if parts.held_out and parts.run.eval_interval is not None and not stopped:
+        if done < parts.steps:
+            return True
+        if parts.held_out and parts.run.eval_interval is not None:
+            if parts.stop.is_set():
+                return True
             await self._evaluate(parts.steps)
-        return stopped
+        return False
 
     def _evaluates_before(self, rollout_id: int) -> bool:
         interval = self._parts.run.eval_interval

@@ -61,7 +61,10 @@ class TaskSource:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from a saved position. Errors: ``TaskError`` when the dataset is not the one it was saved with."""
-        position = Position(**saved)
+        try:
+            position = Position(**saved)
+        except TypeError as error:
+            raise TaskError(f"the position to resume from is not one: {dict(saved)}") from error
         if position.size != len(self._dataset):
             raise TaskError(
                 f"{self._dataset.path} has {len(self._dataset)} rows, but the position to resume from was saved with "

@@ -171,4 +171,4 @@ def _storage(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise StorageError(f"{what} cannot be written: {error}") from error
+        raise StorageError(f"{what} cannot be written: {error}; mend that and go on with --resume latest") from error
