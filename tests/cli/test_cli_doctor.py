@@ -92,3 +92,31 @@ def test_settings_that_are_odd_together_are_a_warning(examine, flags, warning):
     code, lines = examine(*flags)
     assert code == 0
     assert any(line.startswith("warning") and warning in line for line in lines)
+
+
+def test_a_filter_that_cannot_be_imported_is_a_problem(examine):
+    code, lines = examine("--dynamic-sampling-filter-path", "no_such_module.keep")
+    assert code == 2
+    assert any(line.startswith("problem --dynamic-sampling-filter-path: no_such_module cannot be") for line in lines)
+
+
+@pytest.mark.parametrize("flag", ["--run-dir", "--save"])
+def test_a_folder_that_cannot_be_written_is_a_problem(examine, project, flag):
+    code, lines = examine(flag, str(project / "agent.py" / "below"))
+    assert code == 2
+    assert f"problem {flag}: {project / 'agent.py'} is not a folder that we may write to" in lines
+
+
+def test_a_checkpoint_to_go_on_from_is_looked_at(examine, project):
+    _, lines = examine("--run-dir", str(project / "run"), "--resume", "latest")
+    assert any(line.startswith("problem --resume latest") and "no complete checkpoint" in line for line in lines)
+    checkpoint = project / "run/checkpoints/step_2"
+    checkpoint.mkdir(parents=True)
+    state = {"next_rollout": 2, "position": {"epoch": 0, "index": 4, "size": 8}, "next_group": 4, "weight_version": 2}
+    (checkpoint / "run_state.json").write_text(json.dumps(state))
+    code, lines = examine("--run-dir", str(project / "run"), "--resume", "latest")
+    assert code == 0
+    assert f"ok goes on with step 3 from {checkpoint}" in lines
+    (project / "tasks.jsonl").write_text('{"input": "another dataset"}\n')
+    _, lines = examine("--run-dir", str(project / "run"), "--resume", "latest")
+    assert any("resume with the same --prompt-data" in line for line in lines if line.startswith("problem"))

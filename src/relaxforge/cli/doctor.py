@@ -16,11 +16,13 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
 from relaxforge.cli.config import Config
 from relaxforge.cli.conversation import visible
+from relaxforge.cli.places import checkpoints_of, feed_of, run_path
 from relaxforge.core.errors import ConfigError, RelaxForgeError
 from relaxforge.credit.functions import load_function
 from relaxforge.engine.scripted.rules import read_rules
 from relaxforge.models.resolve import resolve
 from relaxforge.render.renderer import Renderer
+from relaxforge.runs.checkpoint import find_checkpoint, read_state
 from relaxforge.tasks.dataset import open_held_out, open_training
 
 Level = Literal["ok", "note", "warning", "problem"]
@@ -95,6 +97,22 @@ def data(config: Config) -> Iterator[Finding]:
         yield Finding("ok", f"{name}: {dataset.path}: {len(dataset)} held-out Tasks")
 
 
+def run_folder(config: Config) -> Iterator[Finding]:
+    """Whether the run has a place to write to, and a checkpoint to go on from where it is asked to."""
+    path = run_path(config)
+    folders = {"--run-dir": path, "--save": checkpoints_of(config, path)}
+    for flag, folder in folders.items():
+        there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            yield Finding("problem", f"{flag}: {there} is not a folder that we may write to")
+    yield Finding("ok", f"{path}, checkpoints in {folders['--save']}")
+    if config.run.resume is not None:
+        checkpoint = find_checkpoint(config.run.resume, folders["--save"])
+        state = read_state(checkpoint)
+        feed_of(config, open_training(config.data), state)
+        yield Finding("ok", f"goes on with step {state.next_rollout + 1} from {checkpoint}")
+
+
 def agent(config: Config) -> Iterator[Finding]:
     """Whether the command can start, and what it will not see."""
     check_command(config.agents, os.environ)
@@ -104,7 +122,10 @@ def agent(config: Config) -> Iterator[Finding]:
 
 
 def reward(config: Config) -> Iterator[Finding]:
-    """Where the reward comes from."""
+    """Where the reward comes from, and what is done with a Group that has it."""
+    if filter_path := config.rollout.dynamic_sampling_filter_path:
+        load_function(filter_path, "--dynamic-sampling-filter-path")
+        yield Finding("ok", f"{filter_path} says which Groups are kept")
     path = config.credit.custom_rm_path
     if path is None:
         yield Finding("ok", "the agent writes its reward")
@@ -167,6 +188,7 @@ def capacity(config: Config) -> Iterator[Finding]:
 SECTIONS: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "configuration": configuration,
     "data": data,
+    "run folder": run_folder,
     "agent": agent,
     "reward": reward,
     "chat template": template,
