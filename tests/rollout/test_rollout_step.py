@@ -128,7 +128,8 @@ def test_a_step_in_which_nothing_but_failures_come_back_ends_with_the_commonest_
         with pytest.raises(CircuitOpen) as caught:
             await here.run(Plan(quota=2, started=2, capacity=2, max_failures=3), size=2)
         assert "3 Groups failed in a row" in str(caught.value)
-        assert "commonest reason: no_request (3 times)" in str(caught.value)
+        assert "commonest reason: no_request (3 times), the last one: Session train-g00000" in str(caught.value)
+        assert "the agent exited without any model request" in str(caught.value)
         assert "--max-consecutive-failed-groups" in str(caught.value)
         here.check_end()
         assert len(here.lines) == 2 * len(here.taken)

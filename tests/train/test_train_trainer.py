@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,4 +286,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         Trainer(str(tmp_path), EXACT)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="not loadable as a causal language model"):
+        Trainer(str(tmp_path), EXACT)
+
+
+def test_damaged_weights_are_a_mistake_that_names_their_folder(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path, dirs_exist_ok=True)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match=f"{tmp_path}: not loadable as a causal language model"):
         Trainer(str(tmp_path), EXACT)

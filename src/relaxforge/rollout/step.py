@@ -43,6 +43,9 @@ from relaxforge.rollout.supervise import Supervisor
 
 log = get_logger()
 
+EXAMPLE = 400
+"""Characters of a failure that the end of a run quotes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
@@ -106,6 +109,7 @@ class Step:
         self._groups: dict[int, RunningGroup] = {}
         self._scored: dict[int, ScoredGroup] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._last_words: dict[str, str] = {}
         self.state, self._commands = scheduler.open_step(order.plan, first_number, rooms.clock())
 
     async def run(self) -> None:
@@ -196,9 +200,13 @@ class Step:
         failures = self.state.failures_in_a_row
         return (
             f"{failures} Groups failed in a row and nothing else came back; commonest reason: {trip.reason} "
-            f"({self.state.reasons[trip.reason]} times). Read sessions/*/run.log in the run folder, or raise "
-            "--max-consecutive-failed-groups"
+            f"({self.state.reasons[trip.reason]} times){self._example(trip.reason)}. `relaxforge show` with the run "
+            "directory lists all; mend that, or raise --max-consecutive-failed-groups"
         )
+
+    def _example(self, category: str) -> str:
+        words = self._last_words.get(category)
+        return f", the last one: {words if len(words) <= EXAMPLE else words[:EXAMPLE] + '...'}" if words else ""
 
     def _start(self, number: int) -> None:
         group = self._rooms.factory.group(number, self.order.mode, self.order.take(), self.order.group_size)
@@ -282,6 +290,7 @@ class Step:
         self.summary.statuses[str(outcome.status)] += 1
         if outcome.failure is not None:
             self.summary.failures[str(outcome.failure.category)] += 1
+            self._last_words[str(outcome.failure.category)] = outcome.failure.message.partition("\n")[0]
         self.summary.tokens.update(
             sampled=tokens.sampled, trained=tokens.trained, undelivered=tokens.undelivered, repeats=tokens.repeats,
             **{f"masked/{reason}": count for reason, count in tokens.masked.items()},

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -46,11 +47,12 @@ def load_model(folder: str, dtype: torch.dtype, device: torch.device) -> PreTrai
     Errors: ``ConfigError`` when there is no loadable causal language model.
     """
     if not (Path(folder) / "config.json").is_file():
-        raise ConfigError(f"--model {folder}: no Hugging Face model folder there (config.json is missing)")
+        raise ConfigError(f"{folder}: no Hugging Face model folder there (config.json is missing)")
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--model {folder}: not loadable as a causal language model: {error}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        # The folder may be that of --model, --ref-load or --resume: it names itself.
+        raise ConfigError(f"{folder}: not loadable as a causal language model: {error}") from error
     return model.to(device).eval()
 
 
