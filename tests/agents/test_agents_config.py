@@ -16,7 +16,7 @@ from relaxforge.core.errors import ConfigError
         ({"agent_timeout": -1.0}, "--agent-timeout must be > 0 seconds, got -1"),
         ({"agent_timeout": float("nan")}, "--agent-timeout must be > 0 seconds, got nan"),
         ({"agent_startup_timeout": 0.0}, "--agent-startup-timeout must be > 0 seconds, got 0"),
-        ({"agent_kill_grace": -0.1}, "--agent-kill-grace must be >= 0 seconds"),
+        ({"agent_kill_grace": -0.1}, "--agent-kill-grace must be between 0 and 3600 seconds"),
         ({"agent_log_tail_kb": -1}, "--agent-log-tail-kb must be >= 0 KiB"),
         ({"agent_env": ("=x",)}, "'=x' has no name; write KEY=VALUE"),
         ({"agent_env": ("",)}, "'' has no name"),

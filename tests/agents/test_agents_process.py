@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from agent_parts import Told, ends_within, is_running, parent_of, workshop, write_stubborn
 
+from relaxforge.agents import runner
 from relaxforge.core.errors import AgentError
 from relaxforge.core.sessions import FailureCategory
 
@@ -221,6 +222,22 @@ def test_a_killed_spawner_takes_its_agents_with_it_and_is_replaced(tmp_path: Pat
             assert not any(is_running(pid) for pid in (escaped, *leaders))
             _, ended = await shop.run("exit 5", "train-g000001-00")
             assert ended.code == 5
+
+    asyncio.run(go())
+
+
+def test_a_spawner_that_is_stuck_does_not_keep_a_run_from_ending(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(runner, "SLACK_S", 0.1)
+
+    async def go() -> None:
+        async with workshop(tmp_path) as shop:
+            process = await shop.agents.launch(shop.prepare("sleep 1000"))
+            leader = await process.started()
+            os.kill(parent_of(leader), signal.SIGSTOP)
+            with pytest.raises(AgentError, match=r"spawner .* ended with signal 9"):
+                await process.kill()
+            assert not is_running(leader)
 
     asyncio.run(go())
 

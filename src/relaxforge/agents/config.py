@@ -8,6 +8,7 @@ from typing import Literal
 from relaxforge.core.errors import ConfigError
 
 RESERVED_PREFIX = "RELAX_"
+LONGEST_GRACE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,10 @@ class AgentConfig:
             raise ConfigError(f"--agent-timeout must be > 0 seconds, got {self.agent_timeout}")
         if self.agent_startup_timeout is not None and not self.agent_startup_timeout > 0:
             raise ConfigError(f"--agent-startup-timeout must be > 0 seconds, got {self.agent_startup_timeout}")
-        if not self.agent_kill_grace >= 0:
-            raise ConfigError(f"--agent-kill-grace must be >= 0 seconds, got {self.agent_kill_grace}")
+        if not 0 <= self.agent_kill_grace <= LONGEST_GRACE_S:
+            raise ConfigError(
+                f"--agent-kill-grace must be between 0 and {LONGEST_GRACE_S:g} seconds, got {self.agent_kill_grace}"
+            )
         if self.agent_log_tail_kb < 0:
             raise ConfigError(f"--agent-log-tail-kb must be >= 0 KiB, got {self.agent_log_tail_kb}")
         for entry in self.agent_env:

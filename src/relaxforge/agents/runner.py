@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from relaxforge.agents.config import AgentConfig
+from relaxforge.agents.ending import GIVE_UP_S
 from relaxforge.agents.sweep import end_leftovers
 from relaxforge.core.errors import AgentError
 from relaxforge.core.sessions import AgentExit, AgentLaunch, FailureCategory
 from relaxforge.ipc.parent import Child, ChildDied, ChildFailed
 from relaxforge.observe.log import get_logger
 
+log = get_logger()
+
+SLACK_S = 5.0
+"""Seconds that a busy machine may take on top of what the ending of processes takes at most."""
+
 
 class SpawnedAgent:
     """One running agent (an ``AgentProcess``)."""
 
-    def __init__(self, spawner: Child, launch: AgentLaunch, lost: Callable[[Child], Awaitable[None]]) -> None:
+    def __init__(
+        self, spawner: Child, launch: AgentLaunch, lost: Callable[[Child], Awaitable[None]], patience_s: float
+    ) -> None:
         self.session_id = launch.session_id
+        self._patience_s = patience_s
         self._spawner = spawner
         self._lost = lost
         self._pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -41,10 +50,18 @@ class SpawnedAgent:
         return await asyncio.shield(self._exit)
 
     async def kill(self) -> AgentExit:
-        """SIGTERM to everything the agent started, SIGKILL after the grace period, then as ``wait``."""
+        """SIGTERM to everything the agent started, SIGKILL after the grace period, then as ``wait``.
+
+        A spawner that does not get that done in its time is stuck, and is ended itself.
+        """
         with suppress(ChildDied):  # wait says so
             await self._spawner.notify("kill", self.session_id)
-        return await self.wait()
+        try:
+            return await asyncio.wait_for(self.wait(), self._patience_s)
+        except TimeoutError:
+            log.warning("spawner_stuck", pid=self._spawner.pid, session=self.session_id)
+            self._spawner.kill()
+            return await self.wait()
 
     async def _run(self, launch: AgentLaunch) -> AgentExit:
         try:
@@ -84,7 +101,9 @@ class SpawnedAgents:
 
     async def launch(self, launch: AgentLaunch) -> SpawnedAgent:
         """Start one agent. Errors: ``AgentError`` with ``env_setup`` or ``worker_lost``."""
-        agent = SpawnedAgent(await self._ready(), launch, self._replace)
+        agent = SpawnedAgent(
+            await self._ready(), launch, self._replace, self._config.agent_kill_grace + GIVE_UP_S + SLACK_S
+        )
         try:
             await agent.started()
         except asyncio.CancelledError:
@@ -115,7 +134,7 @@ class SpawnedAgents:
         """End the agents of a spawner that died; the first of its Sessions to notice does it for all."""
         async with self._changing:
             if self._spawner is dead:
-                get_logger().warning("spawner_lost", pid=dead.pid)
+                log.warning("spawner_lost", pid=dead.pid)
                 await dead.close()
                 await self._sweep()
                 self._spawner = None
@@ -123,4 +142,4 @@ class SpawnedAgents:
     async def _sweep(self) -> None:
         ended = await asyncio.to_thread(end_leftovers, self._sessions_dir, self._config.agent_kill_grace)
         if ended:
-            get_logger().warning("leftover_agents_ended", processes=ended, sessions_dir=str(self._sessions_dir))
+            log.warning("leftover_agents_ended", processes=ended, sessions_dir=str(self._sessions_dir))

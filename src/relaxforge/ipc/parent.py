@@ -94,11 +94,15 @@ class Child:
         try:
             await asyncio.wait_for(self._process.wait(), grace_s)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+            self.kill()
             await self._process.wait()
         if self._reading is not None:
             await self._reading  # It ends with the socket, after it has told everybody who still waits.
+
+    def kill(self) -> None:
+        """End a child that does not do what it is asked. Whoever waits for it learns that it died."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
 
     def _number(self) -> int:
         self._next += 1
