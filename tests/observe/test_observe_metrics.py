@@ -35,8 +35,29 @@ def test_half_a_line_that_a_killed_run_left_is_cut_off(tmp_path):
 
 def test_a_tensorboard_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
     (tmp_path / "tensorboard").write_text("a file")
-    with pytest.raises(StorageError, match="tensorboard cannot be written"):
+    with pytest.raises(StorageError, match=r"tensorboard/events.* cannot be written: File exists"):
         open_metrics(ObserveConfig(), tmp_path)
+
+
+def test_a_disk_that_is_full_for_tensorboard_is_a_storage_error_and_nothing_else(tmp_path):
+    """The limit on file sizes stands in for the disk."""
+    program = (
+        "import pathlib, resource, signal, sys\n"
+        "from relaxforge.core.errors import StorageError\n"
+        "from relaxforge.observe.metrics import TensorBoardTracker\n"
+        "tracker = TensorBoardTracker(pathlib.Path(sys.argv[1]))\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    tracker.log(0, {'train/loss': 0.25, 'train/entropy': 1.0})\n"
+        "except StorageError as error:\n"
+        "    print(error)\n"
+        "tracker.close()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "events.out.tfevents" in ran.stdout
+    assert "cannot be written: File too large" in ran.stdout
+    assert ran.stderr == ""
 
 
 def test_values_that_are_not_finite_become_null(tmp_path):
@@ -82,7 +103,7 @@ def test_a_missing_wandb_is_a_configuration_error(tmp_path, monkeypatch):
 
 
 def test_a_missing_tensorboard_does_not_stop_a_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     metrics = open_metrics(ObserveConfig(), tmp_path)
     metrics.write("step", 0, {"a": 1.0})
     assert rows(tmp_path)[0]["a"] == 1.0

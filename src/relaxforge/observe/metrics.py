@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -95,24 +97,35 @@ def _tensorboard(folder: Path) -> Tracker | None:
 
 
 class TensorBoardTracker:
-    """Event files through TensorBoard's own writer, which needs no torch."""
+    """An event file in TensorBoard's own format, which needs no torch.
+
+    Written here and not by its ``Writer``: that one writes in a thread, where a full disk ends in a traceback.
+    """
 
     def __init__(self, folder: Path) -> None:
-        from tensorboard.summary import Writer
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._folder = folder
-        with _storage(folder):
-            self._writer = Writer(str(folder))
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._path = folder / f"events.out.tfevents.{time.time_ns() // 10**9}.{socket.gethostname()}.{os.getpid()}"
+        with _storage(self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+        self._records = RecordWriter(self._file)
+        self._write(file_version="brain.Event:2")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        with _storage(self._folder):
-            for name, value in metrics.items():
-                self._writer.add_scalar(name, value, step)
-            self._writer.flush()
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._write(step=step, summary=self._summary(value=values))
 
     def close(self) -> None:
-        with suppress(OSError):  # Whatever could not be written has ended the run already, and that is what counts.
-            self._writer.close()
+        with suppress(OSError):  # What could not be written has ended the run already, and that is what counts.
+            self._file.close()
+
+    def _write(self, **event: Any) -> None:
+        with _storage(self._path):
+            self._records.write(self._event(wall_time=time.time(), **event).SerializeToString())
+            self._file.flush()
 
 
 class WandbTracker:
