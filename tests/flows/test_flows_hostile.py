@@ -70,6 +70,18 @@ def test_a_place_that_takes_no_checkpoint_is_found_before_a_step(flow, tmp_path:
     assert run.lines() == []
 
 
+def test_the_checkpoints_of_an_earlier_run_are_not_replaced_by_a_new_one(flow, tmp_path: Path):
+    earlier = tmp_path / "run" / "checkpoints" / "step_100"
+    earlier.mkdir(parents=True)
+    state = {"next_rollout": 100, "position": {}, "next_group": 0, "weight_version": 0}
+    (earlier / "run_state.json").write_text(json.dumps(state))
+    run = flow("single_turn", command="train")
+    assert run.code == 2
+    assert f"{earlier} is the checkpoint of an earlier run" in run.err
+    assert "--resume latest" in run.err
+    assert earlier.exists()
+
+
 @pytest.mark.parametrize(
     ("deed", "code", "status"),
     [

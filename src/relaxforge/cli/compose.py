@@ -17,6 +17,7 @@ from relaxforge.agents.runner import SpawnedAgents
 from relaxforge.cli.config import Config, dump_config, flat
 from relaxforge.cli.doctor import warnings
 from relaxforge.cli.places import checkpoints_of, feed_of, run_path
+from relaxforge.core.errors import ConfigError
 from relaxforge.core.ports import Engine, Learner
 from relaxforge.engine.config import Workload
 from relaxforge.engine.create import create_engine
@@ -33,7 +34,7 @@ from relaxforge.rollout.registry import SessionRegistry
 from relaxforge.rollout.scoring import Scorer
 from relaxforge.rollout.step import Rooms
 from relaxforge.rollout.supervise import Supervisor
-from relaxforge.runs.checkpoint import RunState, find_checkpoint, prepare_folder, read_state
+from relaxforge.runs.checkpoint import RunState, complete_checkpoints, find_checkpoint, prepare_folder, read_state
 from relaxforge.runs.directory import RunDirectory, open_run_directory
 from relaxforge.runs.feed import TaskFeed
 from relaxforge.runs.training import RunLoop, RunParts
@@ -61,14 +62,22 @@ def execute(command: str, config: Config, path: Path) -> bool:
     """``train``: the whole loop; ``rollout``: samples and evidence, no trainer. Returns whether it was interrupted."""
     check_command(config.agents, os.environ)
     training, held_out = open_training(config.data), open_held_out(config.data)
-    checkpoint = find_checkpoint(config.run.resume, checkpoints_of(config, path)) if config.run.resume else None
+    checkpoints = checkpoints_of(config, path)
+    checkpoint = find_checkpoint(config.run.resume, checkpoints) if config.run.resume else None
     state = read_state(checkpoint) if checkpoint else None
+    if checkpoint is not None:
+        _say(f"going on from {checkpoint}")
+    elif command == "train" and (earlier := complete_checkpoints(checkpoints)):
+        raise ConfigError(
+            f"{earlier[-1]} is the checkpoint of an earlier run, and the new ones would replace it; go on with "
+            "--resume latest, or choose another --run-dir or --save"
+        )
     feed = feed_of(config, training, state)
     folder = resolve(config.run.model, say=_say)
     with open_run_directory(path, dump_config(config)) as directory:
         configure(directory.events_log, config.observe.log_level)
         if command == "train":
-            prepare_folder(checkpoints_of(config, path))
+            prepare_folder(checkpoints)
         program = _Program(config, directory, folder, feed, held_out, checkpoint, state, trains=command == "train")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(program.run())
