@@ -84,6 +84,7 @@ def test_an_evaluation_samples_as_training_does_unless_told_otherwise(factory):
         ({"rollout_top_p": 0.0}, r"--rollout-top-p must lie in \(0, 1\], got 0.0"),
         ({"eval_temperature": 11.0}, r"--eval-temperature must lie in \[0, 10\], got 11.0"),
         ({"eval_top_p": 1.5}, r"--eval-top-p must lie in \(0, 1\], got 1.5"),
+        ({"rollout_batch_size": 10**6, "n_samples_per_prompt": 8}, "8000000 Sessions in one step; at most 1000000"),
     ],
 )
 def test_a_setting_out_of_range_names_its_flag(given, complaint):

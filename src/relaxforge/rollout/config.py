@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from relaxforge.core.errors import ConfigError
 
+MOST_SESSIONS = 1_000_000
+"""Sessions in one step; each has a record in memory until the step is trained."""
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
@@ -82,6 +85,11 @@ class RolloutConfig:
             raise ConfigError(
                 f"--over-sampling-batch-size must be at least --rollout-batch-size ({self.rollout_batch_size}), "
                 f"got {self.over_sampling_batch_size}"
+            )
+        if (sessions := self.started_groups * self.n_samples_per_prompt) > MOST_SESSIONS:
+            raise ConfigError(
+                f"--rollout-batch-size {self.started_groups} (surplus included) times --n-samples-per-prompt "
+                f"{self.n_samples_per_prompt} are {sessions} Sessions in one step; at most {MOST_SESSIONS} are possible"
             )
         for name in ("rollout_temperature", "eval_temperature"):
             if (value := getattr(self, name)) is not None and not 0 <= value <= 10:
