@@ -81,7 +81,9 @@ def test_values_and_gradients_equal_those_of_separate_rows(
     actual = shared_rows(exact_model, contexts, shape, 0.9)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
     if expected.requires_grad and actual.requires_grad:
-        torch.testing.assert_close(gradient(exact_model, actual), gradient(exact_model, expected), rtol=1e-6, atol=1e-6)
+        ours, theirs = gradient(exact_model, actual), gradient(exact_model, expected)
+        # Weights are float32, and what cancels between Contexts leaves their rounding: the whole gradient is the scale.
+        assert (ours - theirs).norm() <= 2e-6 * (1 + theirs.norm())
 
 
 @given(contexts=flats(), max_tokens=st.integers(1, 40), trees=st.booleans())
