@@ -82,7 +82,8 @@ def test_values_and_gradients_equal_those_of_separate_rows(
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
     if expected.requires_grad and actual.requires_grad:
         ours, theirs = gradient(exact_model, actual), gradient(exact_model, expected)
-        # Weights are float32, and what cancels between Contexts leaves their rounding: the whole gradient is the scale.
+        # Norms and rotations compute in float32, and what cancels between Contexts leaves their rounding: the whole
+        # gradient is the scale.
         assert (ours - theirs).norm() <= 2e-6 * (1 + theirs.norm())
 
 
