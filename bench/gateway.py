@@ -8,6 +8,7 @@ environment: ``--peer agentcore=/path/to/python``.
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from contextlib import ExitStack
@@ -51,12 +52,13 @@ class Talk:
 def measure(lanes: list[Lane], sessions: int, turns: int) -> dict[str, dict[int, dict[str, float]]]:
     """Per lane and turn: p50 of wall and mean of CPU, both in ms."""
     taken: dict[str, list[list[tuple[float, float]]]] = {name: [] for name, _, _ in lanes}
+    order = random.Random(0)
     for number in range(sessions + 1):
         text = text_source(CHARACTERS * turns * 2)[number * CHARACTERS :]
         # A Session of its own for every conversation.
         talks = [Talk(lane, number + (sessions + 1) * place, text) for place, lane in enumerate(lanes)]
-        for turn in range(turns if number else min(turns, 50)):  # The first, short one warms up.
-            for talk in talks if turn % 2 else reversed(talks):  # Nobody always goes first.
+        for _ in range(turns if number else min(turns, 50)):  # The first, short one warms up.
+            for talk in order.sample(talks, len(talks)):  # Nobody always comes behind the same neighbour's cold caches.
                 talk.turn()
         for (name, _, _), talk in zip(lanes, talks, strict=True):
             talk.close()
