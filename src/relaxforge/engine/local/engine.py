@@ -30,9 +30,9 @@ from relaxforge.engine.local.wire import Ended, Start, Step, Submit
 from relaxforge.ipc.codec import shape
 from relaxforge.ipc.parent import Child, ChildDied, ChildFailed
 
-# How long a thread spins before it sleeps, when it waits for the others at the end of an operation. On two cores, ms per
-# step of SmolLM2-135M with 64 requests, alone / beside one busy process: never 164 / 204, 1000 rounds 114 / 257, GNU's
-# own 300000 rounds 123 / 400 (and ten times that beside a few). Agents share these cores with the engine.
+# How long a thread spins before it sleeps, when it waits for the others at the end of an operation. On two cores, ms
+# per step of SmolLM2-135M with 64 requests, alone / beside one busy process: never 164 / 204, 1000 rounds 114 / 257,
+# GNU's own 300000 rounds 123 / 400 (and ten times that beside a few). Agents share these cores with the engine.
 ENVIRONMENT = {"GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 

@@ -1,0 +1,57 @@
+"""The evidence of one attempt, between the run that made it and the places that keep and show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+RewardStatus = Literal["scored", "not_scored", "out_of_range"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryStep:
+    """One thing the agent did: ``tool`` with ``command``, and what came of it; ``step`` counts from 1."""
+
+    step: int
+    tool: str
+    command: str
+    observation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an evaluator wrote, read and checked.
+
+    ``reward`` is in [0, 1] or ``None``; ``raw_reward`` is the JSON text of what stood there, whatever it was.
+    ``stages`` are the ``stage_*`` numbers and ``metrics`` the other numbers, both exactly as written.
+    """
+
+    reward: float | None
+    reward_status: RewardStatus
+    raw_reward: str | None = None
+    stages: dict[str, int | float] = field(default_factory=dict)
+    metrics: dict[str, int | float] = field(default_factory=dict)
+    failure_category: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEvidence:
+    """Everything that is kept of one ended attempt. Text is sanitised and redacted already.
+
+    ``status`` is a ``SessionStatus``; ``session`` is the dump line (the exact tokens), ``trajectory`` the bytes of
+    ``trial-{n}-trajectory.json``. ``durations`` are seconds by phase. ``sanitised`` counts what had to be replaced.
+    """
+
+    status: str
+    verdict: Verdict
+    trajectory: bytes
+    session: bytes
+    step_count: int
+    log_truncated: bool = False
+    failure_message: str | None = None
+    turns: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    duration_s: float = 0.0
+    durations: dict[str, float] = field(default_factory=dict)
+    sanitised: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The immutable folder of an environment version: read, digested, packed, unpacked; its world and its evaluator."""

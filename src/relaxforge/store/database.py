@@ -1,0 +1,122 @@
+"""Connections to Postgres. The only way to a cursor is a transaction that says whose rows it may see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from relaxforge.core.errors import StorageError
+from relaxforge.store.queries import query
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose rows a transaction may see and touch; ``user_id`` is ``None`` for workers and tokens without a person."""
+
+    organization_id: UUID
+    user_id: UUID | None = None
+
+
+class Transaction:
+    """Runs named queries (``sql/queries/<file>.sql``) inside one organization's scope."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Row], scope: Scope | None) -> None:
+        self.connection = connection
+        self.scope = scope
+
+    async def all(self, name: str, **values: Any) -> list[Row]:
+        """Every row of the query ``name`` (``file.query``); ``values`` fill its ``%(name)s``."""
+        return await (await self._run(name, values)).fetchall()
+
+    async def one(self, name: str, **values: Any) -> Row | None:
+        """The first row, or ``None``."""
+        return await (await self._run(name, values)).fetchone()
+
+    async def run(self, name: str, **values: Any) -> int:
+        """Run a statement without result rows; how many rows it touched."""
+        return (await self._run(name, values)).rowcount
+
+    async def _run(self, name: str, values: Mapping[str, Any]) -> psycopg.AsyncCursor[Row]:
+        given = {"organization_id": self.scope.organization_id if self.scope else None, **values}
+        return await self.connection.execute(query(name), given)
+
+
+class Database:
+    """A pool of connections of one role (the application's or a worker's)."""
+
+    def __init__(self, url: str, *, most: int = 10, timeout_s: float = 10.0) -> None:
+        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=most,
+            timeout=timeout_s,
+            open=False,
+            kwargs={"row_factory": dict_row, "autocommit": False},
+            reset=_reset,
+        )
+
+    async def open(self) -> None:
+        """Connect. Errors: ``StorageError`` when the server cannot be reached."""
+        try:
+            await self._pool.open(wait=True)
+        except PoolTimeout as error:
+            await self._pool.close()
+            raise StorageError(f"the database cannot be reached: {error}; is the server running?") from error
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def scope(self, scope: Scope) -> AsyncIterator[Transaction]:
+        """One transaction in which only the rows of ``scope.organization_id`` exist.
+
+        Errors: ``StorageError`` when the database is gone; what the transaction did is then undone.
+        """
+        async with self._transaction(scope, read_only=False) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def snapshot(self, scope: Scope) -> AsyncIterator[Transaction]:
+        """As ``scope``, read-only, all queries seeing the same moment (REPEATABLE READ)."""
+        async with self._transaction(scope, read_only=True) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[Transaction]:
+        """A transaction of no organization: row-level security hides every row.
+
+        Only for the functions that find out whose turn it is: sign-in, credentials, claiming a job.
+        """
+        async with self._transaction(None, read_only=False) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def _transaction(self, scope: Scope | None, *, read_only: bool) -> AsyncIterator[Transaction]:
+        try:
+            async with self._pool.connection() as connection, connection.transaction():
+                if read_only:
+                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                if scope is not None:
+                    await connection.execute(
+                        "SELECT set_config('app.organization_id', %s, true), set_config('app.user_id', %s, true)",
+                        (str(scope.organization_id), str(scope.user_id or "")),
+                    )
+                yield Transaction(connection, scope)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            raise StorageError(f"the database did not answer: {error}; nothing of this step was written") from error
+
+
+async def _reset(connection: psycopg.AsyncConnection[Row]) -> None:
+    """Leave nothing of a user behind in a pooled connection; settings end with their transaction anyway."""
+    await connection.set_autocommit(True)
+    await connection.execute("DISCARD ALL")
+    await connection.set_autocommit(False)

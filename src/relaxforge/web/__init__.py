@@ -1,0 +1,1 @@
+"""The organization's HTTP API and workspace pages."""
