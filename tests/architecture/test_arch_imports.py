@@ -9,9 +9,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "relaxforge"
 HEAVY = {"torch", "transformers", "tokenizers", "jinja2", "PIL", "ray", "psycopg", "wandb", "tensorboard", "matplotlib",
-         "pyarrow", "accelerate", "gguf", "starlette", "uvicorn", "tyro"}  # fmt: skip
+         "pyarrow", "accelerate", "gguf", "starlette", "fastapi", "uvicorn", "tyro"}  # fmt: skip
 MAY_IMPORT = {
-    "gateway": {"starlette", "uvicorn", "httptools"},
+    "gateway": {"uvicorn", "httptools"},
+    "store": {"psycopg"},
+    "web": {"starlette", "fastapi", "uvicorn", "jinja2", "psycopg"},
     "render": {"transformers", "tokenizers", "jinja2", "PIL"},
     "rollout": {"transformers", "tokenizers", "jinja2", "PIL"},
     "runs": HEAVY - {"torch", "accelerate", "wandb", "tensorboard", "matplotlib", "tyro"},

@@ -15,7 +15,9 @@ from relaxforge.credit.functions import load_function
 from relaxforge.tasks.dataset import open_held_out, open_training
 
 ROOT = Path(__file__).parents[2]
-RUN_FILES = sorted([*ROOT.glob("examples/**/*.toml"), *(ROOT / "src").rglob("*.toml"), *ROOT.glob("bench/**/*.toml")])
+RUN_FILES = sorted(
+    [*ROOT.glob("examples/**/run*.toml"), *(ROOT / "src").rglob("*.toml"), *ROOT.glob("bench/**/*.toml")]
+)
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/run.toml"))
 
 
