@@ -33,6 +33,22 @@ def test_a_provider_error_is_a_500_a_fault_of_ours_and_no_trace_in_the_forest(re
     run(main())
 
 
+def test_a_provider_error_that_was_got_over_stays_in_its_record_only(renderer):
+    async def main():
+        engine = HeardEngine(renderer, Rule("1", match=re.compile("bad"), error="out of memory"), says("a", "b"))
+        session = new_session(renderer, engine)
+        await refusal(session, user("bad"))
+        assert session.fault is not None
+        await ask(session, user("q"))
+        assert session.fault is None
+        assert [record.http_status for record in session.records] == [500, 200]
+        assert "out of memory" in session.records[0].error
+        await refusal(session, user("bad"))
+        assert session.fault.category is FailureCategory.PROVIDER_ERROR
+
+    run(main())
+
+
 def test_an_engine_that_returns_nothing_is_a_provider_error(renderer):
     class Silent(HeardEngine):
         async def generate(self, request, emit=None):

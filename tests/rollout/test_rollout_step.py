@@ -1,10 +1,11 @@
 """Steps from Prepare to Transfer, with agents inside the test."""
 
 import asyncio
+import re
 
 import pytest
 from agents_inside import Stage, crash, good, hang, leave, silent
-from rollout_parts import HeardEngine, ask, run, says, until, user
+from rollout_parts import HeardEngine, ask, refusal, run, says, until, user
 
 from relaxforge.core.errors import CircuitOpen, StorageError
 from relaxforge.core.samples import flatten
@@ -15,8 +16,8 @@ from relaxforge.rollout.scheduler import Plan
 
 @pytest.fixture
 def stage(tmp_path, renderer):
-    def build(agent=good, rule=None, **rest):
-        engine = HeardEngine(renderer, rule or says("a", "b", cycle=True))
+    def build(agent=good, *rules, **rest):
+        engine = HeardEngine(renderer, *(rules or [says("a", "b", cycle=True)]))
         return Stage(tmp_path / "sessions", renderer, engine, agent, **rest)
 
     return build
@@ -222,11 +223,26 @@ def test_a_dead_engine_is_our_fault_and_no_agent_outlives_it(stage):
         async def agent(session, launch):
             await ask(session, user("q"))
 
-        here = stage(agent, rule=Rule("down", error="the engine process is gone"))
+        here = stage(agent, Rule("down", error="the engine process is gone"))
         with pytest.raises(CircuitOpen, match="provider_error"):
             await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2), size=1)
         here.check_end()
         assert "the engine process is gone" in here.lines[0]["failure"]["message"]
+
+    run(main())
+
+
+def test_a_session_whose_agent_got_over_a_provider_error_is_trained(stage):
+    async def main():
+        async def agent(session, launch):
+            await refusal(session, user("bad"))
+            return await good(session, launch)
+
+        here = stage(agent, Rule("once", match=re.compile("bad"), error="busy"), says("a", "b", cycle=True))
+        await here.run(Plan(quota=1, started=1, capacity=1, max_failures=1), size=2)
+        here.check_end()
+        assert here.statuses() == {"completed": 2}
+        assert ["busy (once)", None, None] == [request["error"] for request in here.lines[0]["requests"]]
 
     run(main())
 

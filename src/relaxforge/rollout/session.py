@@ -209,6 +209,7 @@ class Session:
             _fail(record, answered)
             raise answered from error
         else:
+            self.fault = None  # It has got over what happened before; the records keep it.
             record.http_status = 200
             return turn
         finally:
