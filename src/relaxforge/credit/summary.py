@@ -48,7 +48,9 @@ def wilson(n: int, c: int) -> dict[str, Any] | None:
     rate, square = c / n, Z * Z
     middle = (rate + square / (2 * n)) / (1 + square / n)
     half = Z / (1 + square / n) * sqrt(rate * (1 - rate) / n + square / (4 * n * n))
-    return {"method": "wilson", "level": LEVEL, "low": max(0.0, middle - half), "high": min(1.0, middle + half)}
+    # At 0 and 1 the bound is the rate itself, which rounding would miss by a hair.
+    low, high = middle - half if c else 0.0, middle + half if c < n else 1.0
+    return {"method": "wilson", "level": LEVEL, "low": low, "high": high}
 
 
 def _by_task(attempts: Iterable[Mapping[str, Any]]) -> dict[int, list[float | None]]:
