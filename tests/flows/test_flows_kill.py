@@ -26,7 +26,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> object:
 class Run:
     """``relaxforge train`` or ``rollout`` as a process of its own; Task 1 is held by a file that does not exist."""
 
-    def __init__(self, folder: Path, command: str, *flags: str) -> None:
+    def __init__(self, folder: Path, command: str, *flags: str, engine: str = "scripted") -> None:
         self.folder = folder
         self.run_dir = folder / "run"
         self.hold = folder / "go-on"
@@ -34,12 +34,14 @@ class Run:
         (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / "replies.jsonl").write_text('{"replies": ["x", "yy"], "cycle": true}\n')
         self.words = [
-            sys.executable, "-m", "relaxforge.cli.main", command, "--model", "tiny", "--engine", "scripted",
-            "--scripted-replies", str(folder / "replies.jsonl"), "--prompt-data", str(folder / "tasks.jsonl"),
+            sys.executable, "-m", "relaxforge.cli.main", command, "--model", "tiny", "--engine", engine,
+            "--prompt-data", str(folder / "tasks.jsonl"),
             "--agent-command", f"exec {sys.executable} {AGENTS / 'wait_for_file.py'}", "--agent-cwd", str(AGENTS),
             "--run-dir", str(self.run_dir), "--rollout-batch-size", "1", "--n-samples-per-prompt", "2",
             "--num-rollout", "3", "--agent-kill-grace", "0.2", *flags,
         ]  # fmt: skip
+        if engine == "scripted":
+            self.words += ["--scripted-replies", str(folder / "replies.jsonl")]
         self.process = self.start()
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
@@ -60,8 +62,8 @@ class Run:
 def start(tmp_path: Path):
     runs: list[Run] = []
 
-    def begin(command: str, *flags: str) -> Run:
-        runs.append(Run(tmp_path, command, *flags))
+    def begin(command: str, *flags: str, engine: str = "scripted") -> Run:
+        runs.append(Run(tmp_path, command, *flags, engine=engine))
         return runs[0]
 
     yield begin
@@ -98,14 +100,29 @@ def test_when_the_spawner_is_killed_its_agents_end_and_the_run_goes_on(start):
     assert gone(agents)
 
 
+def test_when_the_engine_is_killed_the_run_fails_at_once_by_name_and_keeps_its_sessions(start):
+    run = start("rollout", "--rollout-max-response-len", "8", engine="local")
+    until(lambda: len(run.held_agents()) == 2)
+    agents = run.held_agents()
+    (engine,) = run.children("relaxforge.engine.local.process")
+    engine.send_signal(signal.SIGKILL)
+    assert run.process.wait(30) == 1, run.output()  # The agents wait for a file that never comes.
+    assert gone(agents)
+    assert f"engine (pid {engine.pid}) ended with signal 9" in run.output()
+    assert str(run.run_dir / "logs" / "engine.log") in run.output()
+    assert "--resume latest" in run.output()
+    lines = (run.run_dir / "rollouts" / "1.jsonl").read_text().splitlines()
+    assert [json.loads(line)["session_id"] for line in lines] == ["train-g000001-00", "train-g000001-01"]
+
+
 @pytest.mark.slow
 def test_when_the_trainer_is_killed_the_run_fails_by_name_and_resumes_from_the_last_checkpoint(start):
     run = start("train", "--save-interval", "1")
     until(lambda: len(run.held_agents()) == 2)
     (trainer,) = run.children("relaxforge.train.process")
     trainer.send_signal(signal.SIGKILL)
+    assert run.process.wait(60) == 1, run.output()  # While its agents still wait for a file.
     run.hold.touch()
-    assert run.process.wait(60) == 1
     assert "trainer" in run.output()
     assert "signal 9" in run.output()
     run.process = run.start("--resume", "latest")

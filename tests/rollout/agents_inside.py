@@ -77,7 +77,7 @@ class Stage:
     def __init__(
         self, folder: Path, renderer: Renderer, engine: HeardEngine, agent: Agent, *,
         credit: CreditConfig | None = None, filter_path: str | None = None, startup_s: float = 60.0,
-        incarnation: int = 0,
+        incarnation: int = 0, vital: Any = (),
     ) -> None:  # fmt: skip
         agents = AgentConfig(agent_command="inside", agent_startup_timeout=startup_s)
         registry = SessionRegistry()
@@ -90,7 +90,7 @@ class Stage:
             self.runner, agents, HistoryConfig(), registry, folder, base_url=lambda: "http://127.0.0.1:1/agentic_api"
         )
         scorer = Scorer(credit or CreditConfig(), filter_path)
-        self.conductor = Conductor(Rooms(factory, supervisor, scorer, LineProgress(), check=True))
+        self.conductor = Conductor(Rooms(factory, supervisor, scorer, LineProgress(), check=True, vital=tuple(vital)))
         self.kept: list[Outcome] = []
         self.lines: list[dict[str, Any]] = []
         self.transferred: list[ScoredGroup] = []

@@ -7,7 +7,7 @@ import pytest
 from agents_inside import Stage, crash, good, hang, leave, silent
 from rollout_parts import HeardEngine, ask, refusal, run, says, until, user
 
-from relaxforge.core.errors import CircuitOpen, StorageError
+from relaxforge.core.errors import CircuitOpen, EngineError, StorageError
 from relaxforge.core.samples import flatten
 from relaxforge.credit.config import CreditConfig
 from relaxforge.engine.scripted.rules import Rule
@@ -218,7 +218,7 @@ def test_an_agent_that_never_asks_runs_into_its_startup_budget(stage):
     run(main())
 
 
-def test_a_dead_engine_is_our_fault_and_no_agent_outlives_it(stage):
+def test_an_engine_that_answers_nothing_is_our_fault_and_no_agent_outlives_it(stage):
     async def main():
         async def agent(session, launch):
             await ask(session, user("q"))
@@ -228,6 +228,31 @@ def test_a_dead_engine_is_our_fault_and_no_agent_outlives_it(stage):
             await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2), size=1)
         here.check_end()
         assert "the engine process is gone" in here.lines[0]["failure"]["message"]
+
+    run(main())
+
+
+def test_a_step_ends_at_once_when_something_it_cannot_do_without_is_gone(stage):
+    async def main():
+        gone = asyncio.Event()
+
+        async def lost():
+            await gone.wait()
+            return EngineError("the engine process is gone")
+
+        async def agent(session, launch):
+            await ask(session, user("q"))
+            if len(here.engine.sampled) == 6:
+                gone.set()
+            await asyncio.Event().wait()
+
+        here = stage(agent, vital=[lost])
+        with pytest.raises(EngineError, match="the engine process is gone"):
+            await here.run(Plan(quota=2, started=3, capacity=3, max_failures=1), size=2)
+        here.check_end()
+        assert [line["session_id"] for line in here.lines] == [
+            f"train-g{group:06d}-{index:02d}" for group in range(3) for index in range(2)
+        ]
 
     run(main())
 
@@ -242,7 +267,7 @@ def test_a_session_whose_agent_got_over_a_provider_error_is_trained(stage):
         await here.run(Plan(quota=1, started=1, capacity=1, max_failures=1), size=2)
         here.check_end()
         assert here.statuses() == {"completed": 2}
-        assert ["busy (once)", None, None] == [request["error"] for request in here.lines[0]["requests"]]
+        assert [request["error"] for request in here.lines[0]["requests"]] == ["busy (once)", None, None]
 
     run(main())
 

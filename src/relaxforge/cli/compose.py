@@ -165,6 +165,7 @@ class _Program:
                     Scorer(config.credit, config.rollout.dynamic_sampling_filter_path),
                     self._progress,
                     check=config.rollout.debug_check_integrity,
+                    vital=(engine.lost,) if learner is None else (engine.lost, learner.lost),
                 )
             )  # fmt: skip
             gateway = Gateway(registry, config.gateway, (self._folder.name,), conductor.debug_state)

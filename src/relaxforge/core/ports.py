@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from relaxforge.core.errors import RelaxForgeError
 from relaxforge.core.messages import Api, Message, ModelRequest, Tool
 from relaxforge.core.samples import TrainBatch, TrainReport
 from relaxforge.core.sessions import AgentExit, AgentLaunch
@@ -42,7 +43,8 @@ class Engine(Protocol):
     ``generate`` reports tokens through ``emit`` as they are sampled and returns them all at the end; after ``abort``
     it returns early with what was sampled (finish ``abort``), also for a request that is still waiting (no tokens).
     ``pause`` stops sampling, keeps every request, and lets new ones wait until ``resume``. ``load`` replaces the
-    weights; no later token is computed from anything cached under the old ones. Errors: ``EngineError``.
+    weights; no later token is computed from anything cached under the old ones. ``lost`` returns when the engine cannot
+    answer any more, ever, with the error that says so. Errors: ``EngineError``.
     """
 
     @property
@@ -63,6 +65,8 @@ class Engine(Protocol):
     async def load(self, update: WeightUpdate) -> None: ...
 
     async def capacity(self) -> Capacity: ...
+
+    async def lost(self) -> RelaxForgeError: ...
 
     async def close(self) -> None: ...
 
@@ -152,6 +156,10 @@ class Learner(Protocol):
 
     async def save(self, directory: str) -> None:
         """Write model (Hugging Face layout), optimiser, schedule and random state into ``directory``."""
+        ...
+
+    async def lost(self) -> RelaxForgeError:
+        """Until the process is gone; the error that says so."""
         ...
 
     async def close(self) -> None: ...

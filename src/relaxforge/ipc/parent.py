@@ -82,10 +82,18 @@ class Child:
         finally:
             self._waiting.pop(number, None)
             self._listeners.pop(number, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # Whoever could not even send has been told already.
 
     async def notify(self, method: str, body: Any = None) -> None:
         """Tell without waiting for an answer. Errors: ``ChildDied``."""
         await self._send("notice", self._number(), method, body)
+
+    async def ended(self) -> str:
+        """Until the child is gone, called or not; says how it ended."""
+        if self._reading is not None:
+            await asyncio.shield(self._reading)
+        return self._obituary()
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Close the lifeline, give the child ``grace_s`` seconds to end by itself, then kill it."""
@@ -131,6 +139,8 @@ class Child:
             pass  # The socket closed: the child is ending or has ended.
         code = await self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        if code == -signal.SIGKILL:
+            how += " (is the machine out of memory?)"
         self._down = f"{self.name} (pid {self.pid}) ended with {how}"
         for future in self._waiting.values():
             if not future.done():

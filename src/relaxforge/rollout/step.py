@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from relaxforge.core.errors import CircuitOpen
+from relaxforge.core.errors import CircuitOpen, RelaxForgeError
 from relaxforge.core.samples import SampleGroup
 from relaxforge.core.sessions import Mode, Task
 from relaxforge.forest.integrity import check_integrity
@@ -87,7 +87,11 @@ class StepSummary:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """What a step works with. ``check`` verifies the invariants of scheduler and forests as it goes (slow)."""
+    """What a step works with. ``check`` verifies the invariants of scheduler and forests as it goes (slow).
+
+    Each of ``vital`` returns when something is gone that no step can do without (``Engine.lost``), with the error that
+    the step then ends with.
+    """
 
     factory: SessionFactory
     supervisor: Supervisor
@@ -95,6 +99,7 @@ class Rooms:
     progress: StepProgress
     clock: Clock = monotonic
     check: bool = False
+    vital: tuple[Callable[[], Awaitable[RelaxForgeError]], ...] = ()
 
 
 class Step:
@@ -114,6 +119,7 @@ class Step:
 
     async def run(self) -> None:
         """Until the step closes. Whatever happens, no agent of the step is left behind."""
+        watches = [asyncio.create_task(self._watch(lost)) for lost in self._rooms.vital]
         try:
             await self._execute(self._commands)
             while not self.state.closed:
@@ -123,6 +129,8 @@ class Step:
                 group.halt("surplus")
             raise
         finally:
+            for watch in watches:
+                watch.cancel()
             await self._wind_up()
         self._raise_late_errors()
 
@@ -154,6 +162,9 @@ class Step:
                 for group in self._groups.values()
             },
         }
+
+    async def _watch(self, lost: Callable[[], Awaitable[RelaxForgeError]]) -> None:
+        self._events.put_nowait(await lost())
 
     async def _next_event(self) -> Event:
         try:

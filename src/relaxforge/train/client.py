@@ -64,6 +64,13 @@ class TrainerProcess:
         """Write a checkpoint into ``directory``. Errors: ``StorageError``, ``TrainError``."""
         await self._call("save", directory)
 
+    async def lost(self) -> TrainError:
+        """Until the process is gone; the error that says so."""
+        how = await self._child.ended()
+        return TrainError(
+            f"{how}; {self._log_hint()}. See there, mend that and go on from the last checkpoint with --resume latest"
+        )
+
     async def close(self) -> None:
         await self._child.close()
 

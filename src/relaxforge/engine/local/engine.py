@@ -35,6 +35,8 @@ from relaxforge.ipc.parent import Child, ChildDied, ChildFailed
 # GNU's own 300000 rounds 123 / 400 (and ten times that beside a few). Agents share these cores with the engine.
 ENVIRONMENT = {"GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
+GO_ON = "See there, mend that and start again; --resume latest goes on from the last checkpoint"
+
 
 @dataclass(slots=True)
 class _Answer:
@@ -160,6 +162,11 @@ class LocalEngine:
 
     async def capacity(self) -> Capacity:
         return shape(await self._call("capacity"), Capacity)
+
+    async def lost(self) -> EngineError:
+        if self._child is not None and not self._down:
+            self._lost(ChildDied(await self._child.ended()))
+        return EngineError(f"the local engine is gone: {self._down}. {GO_ON}")
 
     async def close(self) -> None:
         self._down = self._down or "it was closed"

@@ -96,6 +96,11 @@ class ScriptedEngine:
         waiting = sum(1 for running in self._running.values() if not running.emitted) if self._paused else 0
         return Capacity(running=len(self._running) - waiting, waiting=waiting)
 
+    async def lost(self) -> EngineError:
+        """It has no process that could die."""
+        never: asyncio.Future[EngineError] = asyncio.get_running_loop().create_future()
+        return await never
+
     async def close(self) -> None:
         self._closed = True
         for request_id in tuple(self._running):
