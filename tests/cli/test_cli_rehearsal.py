@@ -31,10 +31,10 @@ with open(os.environ["RELAX_OUTPUT_JSON"], "w") as file:
 
 @pytest.fixture
 def rehearse(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    def run(edit: str = "") -> tuple[int, str]:
+    def run(edit: str = "", *more: str) -> tuple[int, str]:
         (tmp_path / "agent.py").write_text(AGENT.replace("EDIT", edit))
         (tmp_path / "tasks.jsonl").write_text('{"input": "one"}\n')
-        flags = ["--model", "tiny", "--prompt-data", str(tmp_path / "tasks.jsonl"), "--agent-cwd", str(tmp_path)]
+        flags = ["--model", "tiny", "--prompt-data", str(tmp_path / "tasks.jsonl"), "--agent-cwd", str(tmp_path), *more]
         code = main(["doctor", *flags, "--agent-command", f"exec {sys.executable} agent.py", "--session"])
         return code, capfd.readouterr().out
 
@@ -46,6 +46,12 @@ def test_a_linear_session_is_called_linear(rehearse):
     assert code == 0, out
     assert "history: linear" in out
     assert "+ 0 undelivered" in out
+
+
+def test_a_filter_that_compares_sessions_does_not_judge_the_only_one(rehearse):
+    code, out = rehearse("", "--dynamic-sampling-filter-path", "relaxforge.credit.filters.nonzero_std")
+    assert code == 0, out
+    assert "completed" in out
 
 
 def test_a_rewritten_answer_is_shown_with_the_characters_and_the_tokens_it_costs(rehearse):

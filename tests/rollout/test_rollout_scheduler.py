@@ -106,13 +106,14 @@ class Conductor:
 
 
 plans = st.builds(
-    lambda quota, surplus, capacity, replace_lost, max_failures: Plan(
-        quota, quota + surplus, capacity, replace_lost, max_failures
+    lambda quota, surplus, capacity, replace_lost, max_failures, max_filtered: Plan(
+        quota, quota + surplus, capacity, replace_lost, max_failures, max_filtered
     ),
     st.integers(1, 5),
     st.integers(0, 3),
     st.integers(1, 6),
     st.booleans(),
+    st.one_of(st.none(), st.integers(1, 4)),
     st.one_of(st.none(), st.integers(1, 4)),
 )
 failures = st.one_of(st.none(), st.sampled_from(CATEGORIES))
@@ -230,6 +231,18 @@ def test_a_filtered_group_is_no_failure():
         else:
             conductor.feed(GroupEnded(number, "agent_error"))
     assert not conductor.state.closed
+
+
+def test_a_step_trips_when_a_filter_keeps_nothing_whatever_fails_between():
+    conductor = Conductor(Plan(quota=2, started=2, capacity=2, max_failures=2, max_filtered=3))
+    run_through(conductor, 0, "filtered")
+    run_through(conductor, 1)
+    assert conductor.state.filtered_in_a_row == 0
+    for number in (2, 4, 6):
+        assert conductor.closings == []
+        conductor.feed(GroupEnded(number - 1 if number > 2 else number + 1, "agent_error"))
+        run_through(conductor, number, "filtered")
+    assert conductor.closings == [TripStep(None)]
 
 
 def test_groups_that_fail_in_reward_count_for_the_breaker():

@@ -172,6 +172,22 @@ def test_a_filtered_group_is_replaced_and_is_no_failure(stage, tmp_path):
     run(main())
 
 
+def test_a_filter_that_keeps_nothing_ends_the_step_with_the_rewards_it_saw(stage):
+    async def main():
+        async def agent(session, launch):
+            await ask(session, user("q"))
+            leave(launch, {"reward": 0.25})
+
+        here = stage(agent, filter_path="relaxforge.credit.filters.nonzero_std")
+        seen = "--dynamic-sampling-filter-path discarded 3 Groups in a row.*most of them \\(3\\) were 2 x 0.25"
+        with pytest.raises(CircuitOpen, match=seen):
+            await here.run(Plan(quota=1, started=1, capacity=1, max_failures=2, max_filtered=3), size=2)
+        here.check_end()
+        assert here.statuses() == {"filtered": 6}
+
+    run(main())
+
+
 def test_surplus_groups_end_with_the_step_and_give_their_tasks_back(stage):
     async def main():
         async def agent(session, launch):

@@ -26,7 +26,7 @@ usage: relaxforge COMMAND ...
   --version                               print the version
   COMMAND --help                          all flags of a command, with units and defaults
 
-exit codes: 0 done, 1 failed, 2 configuration, 3 nothing but failures came back, 130 interrupted
+exit codes: 0 done, 1 failed, 2 configuration, 3 nothing of use came back, 130 interrupted
 """
 
 Command = Callable[[Sequence[str]], int]

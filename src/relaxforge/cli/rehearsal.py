@@ -44,6 +44,7 @@ def _rehearsal(config: Config) -> Config:
         over_sampling_batch_size=None,
         agentic_concurrency=None,
         max_consecutive_failed_groups=1,
+        dynamic_sampling_filter_path=None,
     )
     once = dataclasses.replace(
         config.run, num_rollout=1, eval_interval=None, resume=None, save=None, save_debug_rollout_data=None

@@ -5,6 +5,8 @@
     RelaxForgeError
     ├── ConfigError            the user's configuration, flags or files (exit code 2, never a traceback)
     ├── TaskError              a dataset row that cannot become a Session
+    ├── BundleError            a folder or package that is no environment version
+    ├── EvaluatorError         an evaluator that gave no verdict; carries a bounded tail of its output
     ├── AgentError             what the agent process did, or did not do; carries a FailureCategory
     │   └── AgentExecutionError    it ran and failed; carries a bounded tail of its output
     ├── RequestError           one model request that cannot be served; carries status, code and the offending field
@@ -15,7 +17,7 @@
     ├── CreditError            a reward or advantage function raised or returned nonsense
     ├── TrainError             the trainer failed
     ├── StorageError           evidence or checkpoints cannot be written
-    └── CircuitOpen            nothing but failures came back (exit code 3)
+    └── CircuitOpen            nothing of use came back (exit code 3)
 
 A message says what failed, which id, what was allowed, and what to do next.
 """
@@ -35,6 +37,18 @@ class ConfigError(RelaxForgeError):
 
 class TaskError(ConfigError):
     """A dataset that cannot be read, or a row that cannot become a Session."""
+
+
+class BundleError(ConfigError):
+    """An environment folder that cannot be published, or a package that is not the one it claims to be."""
+
+
+class EvaluatorError(RelaxForgeError):
+    """An evaluator crashed, ran out of time, or wrote something that is no verdict (``verifier_error``)."""
+
+    def __init__(self, message: str, log_tail: str = "") -> None:
+        super().__init__(message)
+        self.log_tail = log_tail
 
 
 class AgentError(RelaxForgeError):
@@ -105,4 +119,4 @@ class StorageError(RelaxForgeError):
 
 
 class CircuitOpen(RelaxForgeError):
-    """Group after Group failed and nothing else came back; the message names the commonest reason."""
+    """Group after Group failed, or was discarded by the sampling filter; the message says why most of them."""

@@ -30,6 +30,10 @@ class RolloutConfig:
     max_consecutive_failed_groups: int = 8
     """Groups that may fail in a row before the run ends with exit code 3."""
 
+    max_consecutive_filtered_groups: int = 128
+    """Groups that --dynamic-sampling-filter-path may discard, with none kept between them, before the run ends with exit
+    code 3."""
+
     rollout_max_response_len: int = 1024
     """Most tokens generated in one Turn unless the request asks for fewer."""
 
@@ -78,7 +82,7 @@ class RolloutConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "rollout_batch_size", "n_samples_per_prompt", "rollout_max_response_len")
-        _positive(self, "max_consecutive_failed_groups", "n_samples_per_eval_prompt")
+        _positive(self, "max_consecutive_failed_groups", "max_consecutive_filtered_groups", "n_samples_per_eval_prompt")
         _positive(self, "agentic_concurrency", "agentic_eval_concurrency", "rollout_max_context_len")
         _positive(self, "eval_max_response_len", "eval_max_context_len", "transfer_queue_groups")
         if self.over_sampling_batch_size is not None and self.over_sampling_batch_size < self.rollout_batch_size:

@@ -32,7 +32,8 @@ class Plan:
 
     ``quota`` Groups make the step complete; ``started`` >= quota is how many may be under way for it; ``capacity``
     bounds the resident ones. With ``replace_lost`` a dropped or filtered Group creates new demand (training); without,
-    it counts as done (evaluation). After ``max_failures`` failed Groups in a row the step trips; ``None`` never does.
+    it counts as done (evaluation). The step trips after ``max_failures`` failed Groups in a row, and after
+    ``max_filtered`` filtered ones without an accepted one between them; ``None`` never does.
     """
 
     quota: int
@@ -40,6 +41,7 @@ class Plan:
     capacity: int
     replace_lost: bool = True
     max_failures: int | None = None
+    max_filtered: int | None = None
 
 
 Verdict = Literal["accepted", "filtered", "failed"]
@@ -118,9 +120,9 @@ class CloseStep:
 
 @dataclass(frozen=True, slots=True)
 class TripStep:
-    """Nothing but failures came back; ``reason`` is the commonest category."""
+    """Nothing of use came back; ``reason`` is the commonest category of failure, ``None``: all was filtered."""
 
-    reason: str
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class StepState:
     accepted: int = 0
     lost: int = 0
     failures_in_a_row: int = 0
+    filtered_in_a_row: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     closed: bool = False
     changed_at: float = 0.0
@@ -191,8 +194,8 @@ def _scored(state: StepState, event: GroupScored) -> StepState:
         return _failed(state, event.number, event.reason)
     state = replace(_forget(state, event.number), failures_in_a_row=0, reasons={})
     if event.verdict == "accepted":
-        return replace(state, accepted=state.accepted + 1)
-    return replace(state, lost=state.lost + 1)
+        return replace(state, accepted=state.accepted + 1, filtered_in_a_row=0)
+    return replace(state, lost=state.lost + 1, filtered_in_a_row=state.filtered_in_a_row + 1)
 
 
 def _failed(state: StepState, number: int, reason: str) -> StepState:
@@ -208,10 +211,11 @@ def _failed(state: StepState, number: int, reason: str) -> StepState:
 
 def _settle(state: StepState, commands: list[Command]) -> tuple[StepState, list[Command]]:
     """Whatever follows from a state: trip, close, lease what is ready, start what is wanted."""
-    limit = state.plan.max_failures
-    if limit is not None and state.failures_in_a_row >= limit:
+    if _reached(state.plan.max_failures, state.failures_in_a_row):
         reason = max(state.reasons, key=lambda key: state.reasons[key])
         return _close(state, [*commands, TripStep(reason)])
+    if _reached(state.plan.max_filtered, state.filtered_in_a_row):
+        return _close(state, [*commands, TripStep(None)])
     if state.debt == 0:
         return _close(state, [*commands, CloseStep()])
     for number, phase in state.groups.items():
@@ -224,6 +228,10 @@ def _settle(state: StepState, commands: list[Command]) -> tuple[StepState, list[
         state = replace(state, groups=groups, next_number=number + 1)
         commands.append(StartGroup(number))
     return state, commands
+
+
+def _reached(limit: int | None, count: int) -> bool:
+    return limit is not None and count >= limit
 
 
 def _wants_more(state: StepState) -> bool:

@@ -37,7 +37,7 @@ from relaxforge.rollout.scheduler import (
     TransferGroup,
     TripStep,
 )
-from relaxforge.rollout.scoring import Scorer
+from relaxforge.rollout.scoring import FILTER_FLAG, Scorer
 from relaxforge.rollout.session import Session
 from relaxforge.rollout.supervise import Supervisor
 
@@ -45,6 +45,9 @@ log = get_logger()
 
 EXAMPLE = 400
 """Characters of a failure that the end of a run quotes."""
+
+REWARDS = 5
+"""Different rewards of one Group that it quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class Step:
         self._scored: dict[int, ScoredGroup] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_words: dict[str, str] = {}
+        self._discarded: Counter[tuple[float, ...]] = Counter()
         self.state, self._commands = scheduler.open_step(order.plan, first_number, rooms.clock())
 
     async def run(self) -> None:
@@ -205,14 +209,23 @@ class Step:
                 case scheduler.CloseStep():
                     pass
         if trip is not None:
-            raise CircuitOpen(self._why_tripped(trip))
+            raise CircuitOpen(self._all_filtered() if trip.reason is None else self._all_failed(trip.reason))
 
-    def _why_tripped(self, trip: TripStep) -> str:
-        failures = self.state.failures_in_a_row
+    def _all_failed(self, reason: str) -> str:
         return (
-            f"{failures} Groups failed in a row and nothing else came back; commonest reason: {trip.reason} "
-            f"({self.state.reasons[trip.reason]} times){self._example(trip.reason)}. `relaxforge show` with the run "
+            f"{self.state.failures_in_a_row} Groups failed in a row and nothing else came back; commonest reason: "
+            f"{reason} ({self.state.reasons[reason]} times){self._example(reason)}. `relaxforge show` with the run "
             "directory lists all; mend that, or raise --max-consecutive-failed-groups"
+        )
+
+    def _all_filtered(self) -> str:
+        rewards, times = self._discarded.most_common(1)[0]
+        each = ", ".join(f"{count} x {reward:g}" for reward, count in Counter(rewards).most_common(REWARDS))
+        more = ", ..." if len(set(rewards)) > REWARDS else ""
+        return (
+            f"{FILTER_FLAG} discarded {self._discarded.total()} Groups in a row; the rewards in most of them ({times}) "
+            f"were {each}{more}. Give Tasks and a reward that tell the Sessions of a Group apart, another filter, or "
+            "raise --max-consecutive-filtered-groups"
         )
 
     def _example(self, category: str) -> str:
@@ -270,12 +283,15 @@ class Step:
                 sample_group(group.group_id, group.outcomes), tuple(group.outcomes)
             )
         else:
+            if verdict.verdict == "filtered":
+                self._discarded[tuple(sorted(outcome.reward or 0.0 for outcome in group.outcomes))] += 1
             self._finish(group, verdict.reason)
         self._rooms.progress.scored(len(group.outcomes))
         self._events.put_nowait(GroupScored(group.number, verdict.verdict, group.failure or verdict.reason))
 
     async def _transfer(self, number: int) -> None:
         scored = self._scored.pop(number)
+        self._discarded.clear()
         self._finish(self._groups[number], None)
         self.summary.groups += 1
         self.summary.rows += len(scored.samples.contexts)

@@ -155,6 +155,7 @@ class RunLoop:
                 started=config.started_groups,
                 capacity=config.resident_groups,
                 max_failures=config.max_consecutive_failed_groups,
+                max_filtered=config.max_consecutive_filtered_groups,
             ),
             group_size=config.n_samples_per_prompt,
             take=parts.feed.take,
