@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import psycopg
+from psycopg.adapt import PyFormat
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb, set_json_dumps
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from relaxforge.core.errors import StorageError
+from relaxforge.core.text import Cleaner
 from relaxforge.store.queries import query
 
 Row = dict[str, Any]
+_OPTIONS = "-c search_path=relaxforge -c timezone=UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +38,34 @@ class Transaction:
         self.connection = connection
         self.scope = scope
 
-    async def all(self, name: str, **values: Any) -> list[Row]:
+    async def all(self, name: str, /, **values: Any) -> list[Row]:
         """Every row of the query ``name`` (``file.query``); ``values`` fill its ``%(name)s``."""
         return await (await self._run(name, values)).fetchall()
 
-    async def one(self, name: str, **values: Any) -> Row | None:
+    async def one(self, name: str, /, **values: Any) -> Row | None:
         """The first row, or ``None``."""
         return await (await self._run(name, values)).fetchone()
 
-    async def run(self, name: str, **values: Any) -> int:
+    async def run(self, name: str, /, **values: Any) -> int:
         """Run a statement without result rows; how many rows it touched."""
         return (await self._run(name, values)).rowcount
 
+    async def stream(self, name: str, /, *, batch: int = 100, **values: Any) -> AsyncIterator[Row]:
+        """The rows of the query ``name``, fetched ``batch`` at a time through a cursor on the server."""
+        async with self.connection.cursor(name="stream") as cursor:
+            cursor.itersize = batch
+            await cursor.execute(query(name), self._given(values))
+            async for row in cursor:
+                yield row
+
     async def _run(self, name: str, values: Mapping[str, Any]) -> psycopg.AsyncCursor[Row]:
-        given = {"organization_id": self.scope.organization_id if self.scope else None, **values}
-        return await self.connection.execute(query(name), given)
+        return await self.connection.execute(query(name), self._given(values))
+
+    def _given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """PostgreSQL holds neither NUL nor lone surrogates: what nobody cleaned before is cleaned here."""
+        cleaner = Cleaner()
+        clean = {name: cleaner.text(value) if isinstance(value, str) else value for name, value in values.items()}
+        return {"organization_id": self.scope.organization_id if self.scope else None, **clean}
 
 
 class Database:
@@ -60,7 +78,12 @@ class Database:
             max_size=most,
             timeout=timeout_s,
             open=False,
-            kwargs={"row_factory": dict_row, "autocommit": False},
+            kwargs={
+                "row_factory": dict_row,
+                "autocommit": False,
+                "options": "-c search_path=relaxforge -c timezone=UTC",
+            },
+            configure=_configure,
             reset=_reset,
         )
 
@@ -74,6 +97,13 @@ class Database:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @asynccontextmanager
     async def scope(self, scope: Scope) -> AsyncIterator[Transaction]:
@@ -113,6 +143,17 @@ class Database:
                 yield Transaction(connection, scope)
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise StorageError(f"the database did not answer: {error}; nothing of this step was written") from error
+
+
+def _json(value: Any) -> str:
+    """NaN and infinity are no JSON. Errors: ``ValueError``."""
+    return json.dumps(Cleaner().value(value), allow_nan=False, ensure_ascii=False)
+
+
+async def _configure(connection: psycopg.AsyncConnection[Row]) -> None:
+    """A dict is JSON, everywhere, without a wrapper."""
+    set_json_dumps(_json, connection)
+    connection.adapters.register_dumper(dict, connection.adapters.get_dumper(Jsonb, PyFormat.TEXT))
 
 
 async def _reset(connection: psycopg.AsyncConnection[Row]) -> None:

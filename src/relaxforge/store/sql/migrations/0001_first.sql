@@ -1,17 +1,33 @@
--- The first schema. Runs as relaxforge_owner; the roles exist already (sql/roles.sql).
+-- The first schema. Runs as relaxforge_owner with search_path relaxforge; the roles and the empty schema exist already
+-- (sql/roles.sql).
 --
 -- Every table of an organization has organization_id in its primary key and in every foreign key, so that no key can
 -- reach into another organization, row-level security on and forced, and one policy for the application's roles.
 -- Nobody but the owner may change the schema, and the owner cannot log in.
 
-CREATE SCHEMA relaxforge AUTHORIZATION relaxforge_owner;
-SET LOCAL search_path = relaxforge;
+ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+GRANT USAGE ON SCHEMA relaxforge TO relaxforge_app, relaxforge_worker, relaxforge_definer;
+GRANT CREATE ON SCHEMA relaxforge TO relaxforge_definer;
 
 -- The organization and the user of the current transaction. NULL when unset, which matches nothing.
 CREATE FUNCTION current_organization() RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
   AS $$ SELECT nullif(current_setting('app.organization_id', true), '')::uuid $$;
 CREATE FUNCTION current_person() RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE
   AS $$ SELECT nullif(current_setting('app.user_id', true), '')::uuid $$;
+GRANT EXECUTE ON FUNCTION current_organization(), current_person()
+  TO relaxforge_app, relaxforge_worker, relaxforge_definer;
+
+-- Row-level security for a table with organization_id. The sub-select is evaluated once per query, and the column stays
+-- bare, so that indexes that begin with it are used.
+CREATE FUNCTION protect(table_name regclass, VARIADIC roles name[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  granted text := (SELECT string_agg(quote_ident(role), ', ') FROM unnest(roles) AS role);
+BEGIN
+  EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', table_name);
+  EXECUTE format('CREATE POLICY organization ON %s FOR ALL TO %s '
+    'USING (organization_id = (SELECT relaxforge.current_organization())) '
+    'WITH CHECK (organization_id = (SELECT relaxforge.current_organization()))', table_name, granted);
+END $$;
 
 CREATE TABLE organizations (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -129,6 +145,8 @@ BEGIN
 END $$;
 CREATE TRIGGER environment_versions_immutable BEFORE UPDATE OR DELETE ON environment_versions
   FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER environment_versions_kept BEFORE TRUNCATE ON environment_versions
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TABLE evaluator_configurations (
   organization_id uuid NOT NULL,
@@ -337,3 +355,141 @@ CREATE TABLE audit_log (
   PRIMARY KEY (organization_id, id)
 );
 CREATE INDEX audit_log_newest ON audit_log (organization_id, at DESC, id DESC);
+
+-- Who may do what. Nobody gets TRUNCATE, and nobody may change or delete what is evidence.
+
+SELECT protect(name, 'relaxforge_app') FROM unnest(ARRAY['memberships', 'browser_sessions', 'api_tokens', 'training_runs',
+  'training_steps', 'audit_log']::regclass[]) AS name;
+SELECT protect(name, 'relaxforge_app', 'relaxforge_worker') FROM unnest(ARRAY['environments', 'environment_secrets',
+  'artifacts', 'environment_versions', 'evaluator_configurations', 'evaluation_runs', 'jobs', 'evaluation_trials',
+  'rollouts']::regclass[]) AS name;
+
+ALTER TABLE organizations ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE POLICY organization ON organizations FOR ALL TO relaxforge_app, relaxforge_worker
+  USING (id = (SELECT current_organization())) WITH CHECK (id = (SELECT current_organization()));
+ALTER TABLE users ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+CREATE POLICY organization ON users FOR ALL TO relaxforge_app
+  USING (id IN (SELECT user_id FROM memberships WHERE organization_id = (SELECT current_organization())))
+  WITH CHECK (id IN (SELECT user_id FROM memberships WHERE organization_id = (SELECT current_organization())));
+
+GRANT SELECT, UPDATE (name, most_running_jobs) ON organizations TO relaxforge_app;
+GRANT SELECT (id, email, name, must_change_password, created_at, disabled_at) ON users TO relaxforge_app;
+GRANT SELECT, INSERT, DELETE, UPDATE (role) ON memberships TO relaxforge_app;
+GRANT SELECT, INSERT, DELETE ON browser_sessions TO relaxforge_app;
+GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_tokens TO relaxforge_app;
+GRANT SELECT, INSERT, UPDATE (name, description) ON environments TO relaxforge_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON environment_secrets TO relaxforge_app;
+GRANT SELECT, INSERT ON artifacts, environment_versions, evaluator_configurations, audit_log TO relaxforge_app;
+GRANT SELECT, INSERT, UPDATE ON evaluation_runs, jobs, training_runs, training_steps, evaluation_trials, rollouts
+  TO relaxforge_app;
+
+GRANT SELECT ON organizations, environments, environment_secrets, environment_versions, evaluator_configurations
+  TO relaxforge_worker;
+GRANT SELECT, INSERT ON artifacts, rollouts TO relaxforge_worker;
+GRANT SELECT, UPDATE ON evaluation_runs, jobs TO relaxforge_worker;
+GRANT SELECT, INSERT, UPDATE ON evaluation_trials TO relaxforge_worker;
+
+-- What has to look across organizations, before it is known whose turn it is. These functions belong to
+-- relaxforge_definer, whose own policies and privileges reach these tables only.
+
+CREATE POLICY definer ON organizations FOR ALL TO relaxforge_definer USING (true) WITH CHECK (true);
+CREATE POLICY definer ON users FOR ALL TO relaxforge_definer USING (true) WITH CHECK (true);
+CREATE POLICY definer ON memberships FOR ALL TO relaxforge_definer USING (true) WITH CHECK (true);
+CREATE POLICY definer ON browser_sessions FOR ALL TO relaxforge_definer USING (true) WITH CHECK (true);
+CREATE POLICY definer ON api_tokens FOR ALL TO relaxforge_definer USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT ON organizations, memberships TO relaxforge_definer;
+GRANT SELECT, INSERT, UPDATE (password_hash, must_change_password) ON users TO relaxforge_definer;
+GRANT SELECT, DELETE, UPDATE (last_seen_at, expires_at) ON browser_sessions TO relaxforge_definer;
+GRANT SELECT, UPDATE (last_used_at) ON api_tokens TO relaxforge_definer;
+
+CREATE FUNCTION person_by_email(wanted text)
+RETURNS TABLE (user_id uuid, email text, name text, password_hash text, must_change_password boolean)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  SELECT id, email, name, password_hash, must_change_password FROM users
+  WHERE email = lower(wanted) AND disabled_at IS NULL
+$$;
+
+CREATE FUNCTION organizations_of(person uuid) RETURNS TABLE (organization_id uuid, name text, role text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  SELECT o.id, o.name, m.role FROM memberships m JOIN organizations o ON o.id = m.organization_id
+  WHERE m.user_id = person ORDER BY o.name, o.id
+$$;
+
+-- The browser session of a cookie, whose end moves with its use (written at most once a minute), but never beyond longest.
+CREATE FUNCTION browser_session(hash bytea, idle interval, longest interval)
+RETURNS TABLE (user_id uuid, organization_id uuid, role text, email text, name text, organization_name text,
+  must_change_password boolean, csrf_token text, expires_at timestamptz)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  UPDATE browser_sessions s
+  SET last_seen_at = now(), expires_at = greatest(s.expires_at, least(now() + idle, s.created_at + longest))
+  WHERE s.token_hash = hash AND s.expires_at > now() AND s.last_seen_at < now() - interval '1 minute';
+  SELECT s.user_id, s.organization_id, m.role, u.email, u.name, o.name, u.must_change_password, s.csrf_token, s.expires_at
+  FROM browser_sessions s
+  JOIN memberships m ON m.organization_id = s.organization_id AND m.user_id = s.user_id
+  JOIN users u ON u.id = s.user_id
+  JOIN organizations o ON o.id = s.organization_id
+  WHERE s.token_hash = hash AND s.expires_at > now() AND u.disabled_at IS NULL
+$$;
+
+CREATE FUNCTION api_token(hash bytea)
+RETURNS TABLE (id uuid, user_id uuid, organization_id uuid, role text, email text, name text, organization_name text,
+  scopes text[], expires_at timestamptz)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  UPDATE api_tokens t SET last_used_at = now()
+  WHERE t.token_hash = hash AND t.expires_at > now() AND t.revoked_at IS NULL
+    AND (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute');
+  SELECT t.id, t.user_id, t.organization_id, m.role, u.email, u.name, o.name, t.scopes, t.expires_at
+  FROM api_tokens t
+  JOIN memberships m ON m.organization_id = t.organization_id AND m.user_id = t.user_id
+  JOIN users u ON u.id = t.user_id
+  JOIN organizations o ON o.id = t.organization_id
+  WHERE t.token_hash = hash AND t.expires_at > now() AND t.revoked_at IS NULL AND u.disabled_at IS NULL
+$$;
+
+-- A person by e-mail; one who exists already keeps their name and password.
+CREATE FUNCTION find_or_create_person(email text, name text, password_hash text, must_change_password boolean)
+RETURNS TABLE (user_id uuid, created boolean)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  WITH made AS (
+    INSERT INTO users (email, name, password_hash, must_change_password) VALUES (lower($1), $2, $3, $4)
+    ON CONFLICT (email) DO NOTHING RETURNING id
+  )
+  SELECT id, true FROM made
+  UNION ALL
+  SELECT u.id, false FROM users u WHERE u.email = lower($1) AND NOT EXISTS (SELECT FROM made)
+$$;
+
+-- The current person changes their own password; every browser of theirs is signed out.
+CREATE FUNCTION change_own_password(new_hash text) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  DELETE FROM browser_sessions WHERE user_id = current_person();
+  WITH changed AS (
+    UPDATE users SET password_hash = new_hash, must_change_password = false WHERE id = current_person() RETURNING id
+  )
+  SELECT EXISTS (SELECT FROM changed)
+$$;
+
+GRANT EXECUTE ON FUNCTION person_by_email, organizations_of, browser_session, api_token, find_or_create_person,
+  change_own_password TO relaxforge_app;
+
+-- Only for the administrator's connection: neither the application nor a worker may execute it.
+CREATE FUNCTION create_organization(name text, owner_id uuid) RETURNS uuid
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  WITH made AS (INSERT INTO organizations (name) VALUES ($1) RETURNING id),
+    joined AS (INSERT INTO memberships (organization_id, user_id, role) SELECT id, owner_id, 'owner' FROM made)
+  SELECT id FROM made
+$$;
+
+CREATE FUNCTION all_organizations() RETURNS TABLE (id uuid, name text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  SELECT id, name FROM organizations ORDER BY name, id
+$$;
+
+ALTER FUNCTION person_by_email OWNER TO relaxforge_definer;
+ALTER FUNCTION organizations_of OWNER TO relaxforge_definer;
+ALTER FUNCTION browser_session OWNER TO relaxforge_definer;
+ALTER FUNCTION api_token OWNER TO relaxforge_definer;
+ALTER FUNCTION find_or_create_person OWNER TO relaxforge_definer;
+ALTER FUNCTION change_own_password OWNER TO relaxforge_definer;
+ALTER FUNCTION create_organization OWNER TO relaxforge_definer;
+ALTER FUNCTION all_organizations OWNER TO relaxforge_definer;

@@ -1,0 +1,3 @@
+"""Parts that every room's tests may use."""
+
+pytest_plugins = ["postgres"]
