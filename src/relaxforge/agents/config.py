@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relaxforge.core.errors import ConfigError
+from relaxforge.core.sessions import RESERVED_PREFIX
 
-RESERVED_PREFIX = "RELAX_"
 LONGEST_GRACE_S = 3600.0
 
 

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 Mode = Literal["train", "eval"]
 
+RESERVED_PREFIX = "RELAX_"
+"""How the variables begin with which we speak to agents; nobody else's may."""
+
 
 class FailureCategory(StrEnum):
     """Why a Session failed. The first block is the agent's doing, the second ours."""
