@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import LiteralString, cast
+from typing import LiteralString
 from uuid import UUID
 
 import psycopg
@@ -49,7 +49,7 @@ def install(admin_url: str, *, app_password: str | None = None, worker_password:
         refuse_old_server(connection.info.server_version)
         existing = {name for (name,) in connection.execute("SELECT rolname FROM pg_roles")}
         with connection.transaction():
-            connection.execute(_file("roles.sql"))
+            connection.execute(resources.files("relaxforge.store").joinpath("sql", "roles.sql").read_bytes())
             passwords = {
                 role: given or (None if role in existing else secrets.token_urlsafe(24))
                 for role, given in ((APP, app_password), (WORKER, worker_password))
@@ -57,11 +57,8 @@ def install(admin_url: str, *, app_password: str | None = None, worker_password:
             for role, password in passwords.items():
                 _set_password(connection, role, password)
         applied = _migrate(connection)
-    app_url, worker_url = (
-        with_parts(admin_url, user=role, password=password) if password else None
-        for role, password in passwords.items()
-    )
-    return Installed(app_url, worker_url, applied)
+    urls = {role: with_parts(admin_url, user=role, password=given) for role, given in passwords.items() if given}
+    return Installed(urls.get(APP), urls.get(WORKER), applied)
 
 
 def create_first_owner(
@@ -79,14 +76,11 @@ def create_first_owner(
     """
     with administrator(admin_url) as connection, connection.transaction():
         _act_as_owner(connection)
-        person = connection.execute(
-            "SELECT user_id FROM find_or_create_person(%s, %s, %s, %s)",
-            (email, name, password_hash, must_change_password),
-        ).fetchone()
-        assert person is not None
-        row = connection.execute("SELECT create_organization(%s, %s)", (organization, person[0])).fetchone()
-        assert row is not None
-        return row[0], person[0]
+        rows = connection.execute(
+            "SELECT create_organization(%s, user_id), user_id FROM find_or_create_person(%s, %s, %s, %s)",
+            (organization, email, name, password_hash, must_change_password),
+        ).fetchall()
+        return rows[0]
 
 
 def organizations(admin_url: str) -> list[tuple[UUID, str]]:
@@ -140,8 +134,3 @@ def _set_password(connection: psycopg.Connection, role: str, password: str | Non
     if password is not None:
         verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
         connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(verifier)))
-
-
-def _file(name: str) -> LiteralString:
-    path = resources.files("relaxforge.store").joinpath("sql", name)
-    return cast("LiteralString", path.read_text(encoding="utf-8"))

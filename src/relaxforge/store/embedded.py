@@ -54,9 +54,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -144,18 +142,10 @@ class EmbeddedPostgres:
         programs.make_folder(self._socket, 0o711)
         fixed = {"listen_addresses": "", "unix_socket_directories": str(self._socket), "log_error_verbosity": "terse"}
         flags = [part for name, value in (self._settings | fixed).items() for part in ("-c", f"{name}={value}")]
+        server = [str(programs.folder / "postgres"), "-D", str(self.data), *flags]
         with (self.folder / "postgres.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    "/bin/sh",
-                    "-c",
-                    _LIFELINE,
-                    "lifeline",
-                    str(programs.folder / "postgres"),
-                    "-D",
-                    str(self.data),
-                    *flags,
-                ],
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _LIFELINE, "lifeline", *server],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

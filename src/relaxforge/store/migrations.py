@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import LiteralString, cast
 
 from relaxforge.core.errors import ConfigError
 
@@ -22,18 +21,17 @@ class Migration:
     number: int
     name: str
     sha256: str
-    sql: LiteralString
+    sql: bytes
 
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Every migration that this version knows, in order. They are our own files, so their SQL counts as literal."""
+    """Every migration that this version knows, in order."""
     found = []
     for file in resources.files("relaxforge.store").joinpath("sql", "migrations").iterdir():
         if match := _FILE.fullmatch(file.name):
             content = file.read_bytes()
-            sql = cast("LiteralString", content.decode())
-            found.append(Migration(int(match[1]), match[2], hashlib.sha256(content).hexdigest(), sql))
+            found.append(Migration(int(match[1]), match[2], hashlib.sha256(content).hexdigest(), content))
     return tuple(sorted(found, key=lambda migration: migration.number))
 
 
