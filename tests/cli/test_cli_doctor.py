@@ -1,4 +1,5 @@
 import json
+import socket
 
 import pytest
 
@@ -120,3 +121,32 @@ def test_a_checkpoint_to_go_on_from_is_looked_at(examine, project):
     (project / "tasks.jsonl").write_text('{"input": "another dataset"}\n')
     _, lines = examine("--run-dir", str(project / "run"), "--resume", "latest")
     assert any("resume with the same --prompt-data" in line for line in lines if line.startswith("problem"))
+
+
+@pytest.mark.parametrize("flag", ["--agentic-bind-port", "--agentic-admin-port"])
+def test_a_port_that_is_taken_is_a_problem(examine, flag):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, lines = examine(flag, port)
+    assert code == 2
+    (problem,) = (line for line in lines if line.startswith("problem"))
+    assert f"{flag} {port} cannot be opened on 127.0.0.1: Address already in use; choose another port" in problem
+    assert examine(flag, port)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("203.0.113.7", "is not an address of this machine"), ("no.such.host.invalid", "resolved")]
+)
+def test_an_address_that_is_not_ours_is_a_problem(examine, host, words):
+    code, lines = examine("--agentic-bind-host", host)
+    assert code == 2
+    assert any(line.startswith("problem") and "--agentic-bind-host" in line and words in line for line in lines)
+
+
+def test_a_decay_without_an_end_is_told_where_it_ends(examine):
+    _, lines = examine("--num-rollout", "6", "--lr-decay-style", "cosine")
+    assert "note 6 rollout steps" in lines
+    assert "note learning rate: cosine to 0 at optimiser step 6" in lines
+    code, lines = examine("--num-rollout", "6", "--lr-decay-style", "cosine", "--lr-warmup-iters", "6")
+    assert code == 2
+    assert any("--lr-warmup-iters 6 leaves nothing of the 6 optimiser steps" in line for line in lines)

@@ -8,7 +8,7 @@ import pytest
 
 from relaxforge.core.errors import ConfigError
 from relaxforge.train.config import TrainConfig
-from relaxforge.train.schedule import learning_rate
+from relaxforge.train.schedule import learning_rate, with_horizon
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,6 @@ from relaxforge.train.schedule import learning_rate
         ({"clip_grad": -1.0}, "--clip-grad must be >= 0, got -1.0"),
         ({"global_batch_size": 0}, "--global-batch-size must be at least 1, got 0"),
         ({"kl_loss_coef": 0.1}, "--kl-loss-coef has no effect without --use-kl-loss"),
-        ({"lr_decay_style": "linear"}, "--lr-decay-style linear needs --lr-decay-iters"),
         ({"lr_decay_style": "linear", "lr_decay_iters": 5, "lr_warmup_iters": 5}, "must lie behind --lr-warmup-iters"),
         ({"lr_decay_style": "cosine", "lr_decay_iters": 5, "min_lr": 1.0}, "--min-lr must be at most --lr"),
     ],
@@ -47,3 +46,27 @@ def test_learning_rate_warms_up_and_decays(style: Any, expected: list[float]) ->
     config = TrainConfig(lr=1.0, min_lr=0.1, lr_warmup_iters=2, lr_decay_iters=6, lr_decay_style=style)
     assert [learning_rate(config, i) for i in range(7)] == pytest.approx(expected, abs=1e-5)
     assert learning_rate(config, 100) == pytest.approx(expected[-1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "horizon"),
+    [
+        ({"lr_decay_style": "linear"}, 10),
+        ({"lr_decay_style": "cosine", "global_batch_size": 3}, 30),
+        ({"lr_decay_style": "linear", "lr_decay_iters": 4}, 4),
+        ({"lr_decay_style": "constant"}, None),
+    ],
+)
+def test_a_decay_that_says_no_end_ends_with_the_run(settings: dict[str, Any], horizon: int | None) -> None:
+    config = with_horizon(TrainConfig(lr=1.0, **settings), rollout_steps=10, sessions=8)
+    assert config.lr_decay_iters == horizon
+    if horizon is not None:
+        assert learning_rate(config, horizon - 1) > learning_rate(config, horizon) == 0.0
+
+
+def test_a_decay_needs_an_end_and_a_run_that_is_longer_than_the_warm_up() -> None:
+    with pytest.raises(ConfigError, match="--lr-decay-style linear needs --lr-decay-iters"):
+        learning_rate(TrainConfig(lr_decay_style="linear"), 0)
+    config = TrainConfig(lr_decay_style="linear", lr_warmup_iters=10)
+    with pytest.raises(ConfigError, match="leaves nothing of the 10 optimiser steps"):
+        with_horizon(config, rollout_steps=10, sessions=8)

@@ -16,7 +16,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.runner import SpawnedAgents
 from relaxforge.cli.config import Config, dump_config, flat
 from relaxforge.cli.doctor import warnings
-from relaxforge.cli.places import checkpoints_of, feed_of, run_path
+from relaxforge.cli.places import checkpoints_of, feed_of, run_path, schedule_words, steps_of, with_schedule
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.ports import Engine, Learner
 from relaxforge.engine.config import Workload
@@ -73,6 +73,10 @@ def execute(command: str, config: Config, path: Path) -> bool:
             "--resume latest, or choose another --run-dir or --save"
         )
     feed = feed_of(config, training, state)
+    if command == "train":
+        config = with_schedule(config, len(training))
+        if words := schedule_words(config):
+            _say(words)
     folder = resolve(config.run.model, say=_say)
     with open_run_directory(path, dump_config(config)) as directory:
         configure(directory.events_log, config.observe.log_level)
@@ -85,13 +89,6 @@ def execute(command: str, config: Config, path: Path) -> bool:
 
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
-
-
-def steps_of(config: Config, tasks: int) -> int:
-    """Rollout steps of the run: as asked for, or enough to pass ``tasks`` rows ``--num-epoch`` times."""
-    if config.run.num_rollout is not None:
-        return config.run.num_rollout
-    return -(-(config.run.num_epoch or 1) * tasks // config.rollout.rollout_batch_size)
 
 
 class _Program:

@@ -16,10 +16,11 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
 from relaxforge.cli.config import Config
 from relaxforge.cli.conversation import visible
-from relaxforge.cli.places import checkpoints_of, feed_of, run_path
+from relaxforge.cli.places import checkpoints_of, feed_of, run_path, schedule_words, steps_of, with_schedule
 from relaxforge.core.errors import ConfigError, RelaxForgeError
 from relaxforge.credit.functions import load_function
 from relaxforge.engine.scripted.rules import read_rules
+from relaxforge.gateway.server import check_addresses
 from relaxforge.models.resolve import resolve
 from relaxforge.render.renderer import Renderer
 from relaxforge.runs.checkpoint import find_checkpoint, read_state
@@ -93,6 +94,9 @@ def data(config: Config) -> Iterator[Finding]:
     yield Finding("ok", f"{training.path}: {len(training)} Tasks")
     if len(training) < config.rollout.rollout_batch_size:
         yield Finding("note", f"a step of {config.rollout.rollout_batch_size} Groups passes the dataset more than once")
+    yield Finding("note", f"{steps_of(config, len(training))} rollout steps")
+    if words := schedule_words(with_schedule(config, len(training))):
+        yield Finding("note", words)
     for name, dataset in open_held_out(config.data).items():
         yield Finding("ok", f"{name}: {dataset.path}: {len(dataset)} held-out Tasks")
 
@@ -119,6 +123,14 @@ def agent(config: Config) -> Iterator[Finding]:
     yield Finding("ok", f"{config.agents.agent_command!r} in {config.agents.agent_cwd}")
     if names := withheld(config.agents, os.environ):
         yield Finding("note", f"agents do not see: {', '.join(names)} (--agent-env NAME passes one on)")
+
+
+def model_api(config: Config) -> Iterator[Finding]:
+    """Whether it can listen where it shall."""
+    gateway = config.gateway
+    check_addresses(gateway)
+    port = gateway.agentic_bind_port or "a free port"
+    yield Finding("ok", f"{gateway.agentic_bind_host}, {port}")
 
 
 def reward(config: Config) -> Iterator[Finding]:
@@ -190,6 +202,7 @@ SECTIONS: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "data": data,
     "run folder": run_folder,
     "agent": agent,
+    "model API": model_api,
     "reward": reward,
     "chat template": template,
     "engine": engine,

@@ -1,7 +1,8 @@
-"""Where a run and its checkpoints lie, and at which Task it begins."""
+"""Where a run and its checkpoints lie, at which Task it begins, and how long it is."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from relaxforge.runs.checkpoint import RunState
 from relaxforge.runs.feed import TaskFeed
 from relaxforge.tasks.dataset import Dataset
 from relaxforge.tasks.source import TaskSource
+from relaxforge.train.schedule import with_horizon
 
 
 def run_path(config: Config) -> Path:
@@ -42,3 +44,25 @@ def feed_of(config: Config, training: Dataset, state: RunState | None) -> TaskFe
     if state is not None:
         feed.restore(state.position, state.unconsumed)
     return feed
+
+
+def steps_of(config: Config, tasks: int) -> int:
+    """Rollout steps of the run: as asked for, or enough to pass ``tasks`` rows ``--num-epoch`` times."""
+    if config.run.num_rollout is not None:
+        return config.run.num_rollout
+    return -(-(config.run.num_epoch or 1) * tasks // config.rollout.rollout_batch_size)
+
+
+def with_schedule(config: Config, tasks: int) -> Config:
+    """``config`` with a learning rate that decays over the whole run, unless it says otherwise. Errors: as there."""
+    rollout = config.rollout
+    sessions = rollout.rollout_batch_size * rollout.n_samples_per_prompt
+    return replace(config, train=with_horizon(config.train, steps_of(config, tasks), sessions))
+
+
+def schedule_words(config: Config) -> str | None:
+    """What a decaying learning rate does, for people; ``None`` for a constant one."""
+    train = config.train
+    if train.lr_decay_style == "constant":
+        return None
+    return f"learning rate: {train.lr_decay_style} to {train.min_lr:g} at optimiser step {train.lr_decay_iters}"

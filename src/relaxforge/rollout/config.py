@@ -31,8 +31,8 @@ class RolloutConfig:
     """Groups that may fail in a row before the run ends with exit code 3."""
 
     max_consecutive_filtered_groups: int = 128
-    """Groups that --dynamic-sampling-filter-path may discard, with none kept between them, before the run ends with exit
-    code 3."""
+    """Groups that --dynamic-sampling-filter-path may discard, with none kept between them, before the run ends with
+    exit code 3."""
 
     rollout_max_response_len: int = 1024
     """Most tokens generated in one Turn unless the request asks for fewer."""

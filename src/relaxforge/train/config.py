@@ -76,7 +76,7 @@ class TrainConfig:
     """Optimiser steps in which the learning rate grows from 0."""
 
     lr_decay_iters: int | None = None
-    """Optimiser step at which --min-lr is reached, warm-up included. None: no decay; linear and cosine need it."""
+    """Optimiser step at which --min-lr is reached, warm-up included. None: the last one of the run."""
 
     min_lr: float = 0.0
     """Learning rate at the end of linear and cosine decay."""
@@ -133,9 +133,7 @@ class TrainConfig:
 
     def _check_schedule(self) -> None:
         if self.lr_decay_style != "constant":
-            if self.lr_decay_iters is None:
-                raise ConfigError(f"--lr-decay-style {self.lr_decay_style} needs --lr-decay-iters")
-            if self.lr_decay_iters <= self.lr_warmup_iters:
+            if self.lr_decay_iters is not None and self.lr_decay_iters <= self.lr_warmup_iters:
                 raise ConfigError(
                     f"--lr-decay-iters {self.lr_decay_iters} must lie behind --lr-warmup-iters {self.lr_warmup_iters}"
                 )
