@@ -20,6 +20,7 @@ from relaxforge.engine.scripted.engine import ScriptedEngine
 from relaxforge.engine.scripted.rules import Rule
 from relaxforge.render.renderer import Renderer
 from relaxforge.rollout.session import Session, SessionIdentity, SessionLimits
+from relaxforge.rollout.token_session import TokenSession
 
 PATIENCE_S = 20
 VOCABULARY = 512
@@ -93,7 +94,7 @@ def new_session(
         Credential.issue(session_id), session_id.rpartition("-")[0], mode, task or Task(0, None, {"n": 1}), seed
     )
     limits = SessionLimits(context=context, response=response, active_s=600.0, startup_s=60.0)
-    session = Session(identity, limits, Sampling(max_tokens=response), engine=engine, renderer=renderer, **rest)
+    session = TokenSession(identity, limits, Sampling(max_tokens=response), engine=engine, renderer=renderer, **rest)
     if leased:
         session.open_gate()
     return session

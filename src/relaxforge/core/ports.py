@@ -14,7 +14,9 @@ from relaxforge.core.turns import (
     Capacity,
     GenerateRequest,
     Generation,
+    HostedAnswer,
     ModelTurn,
+    Sampling,
     TextPiece,
     TokenChunk,
     WeightUpdate,
@@ -69,6 +71,18 @@ class Engine(Protocol):
     async def lost(self) -> RelaxForgeError: ...
 
     async def close(self) -> None: ...
+
+
+class HostedModel(Protocol):
+    """A model behind somebody else's API: a conversation in, a message out, no tokens. Errors: ``EngineError``."""
+
+    async def answer(self, request_id: str, request: ModelRequest, sampling: Sampling) -> HostedAnswer:
+        """One answer. A request that the model's API refuses for what is in it: ``RequestError``."""
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """End a request under way; ``answer`` raises ``EngineError``."""
+        ...
 
 
 class SessionDoor(Protocol):

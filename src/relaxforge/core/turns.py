@@ -144,6 +144,15 @@ TurnFinish = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
+class HostedAnswer:
+    """What a hosted model said, in messages; ``usage`` as its provider counts."""
+
+    message: Message
+    finish: TurnFinish
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """One generated token as the Chat API shows it. ``raw`` are the token's own bytes (may be part of a character)."""
 

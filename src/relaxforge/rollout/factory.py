@@ -6,30 +6,34 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from relaxforge.agents.config import AgentConfig
+from relaxforge.core.errors import ConfigError
 from relaxforge.core.ids import Credential, group_id, session_id
-from relaxforge.core.ports import Engine
+from relaxforge.core.ports import Engine, HostedModel
 from relaxforge.core.sessions import Mode, Task
 from relaxforge.core.turns import Sampling
 from relaxforge.forest.config import HistoryConfig
 from relaxforge.render.renderer import Renderer
 from relaxforge.rollout.config import RolloutConfig
 from relaxforge.rollout.group import RunningGroup
+from relaxforge.rollout.hosted import HostedSession
 from relaxforge.rollout.registry import SessionRegistry
 from relaxforge.rollout.session import Session, SessionIdentity, SessionLimits
+from relaxforge.rollout.token_session import TokenSession
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFactory:
-    """``incarnation`` counts the restarts of the run; ``context_limit`` is the model's own, in tokens."""
+    """``incarnation`` counts the restarts of the run. A ``hosted`` model is the engine, too, and has no renderer."""
 
     rollout: RolloutConfig
     agents: AgentConfig
     history: HistoryConfig
     engine: Engine
-    renderer: Renderer
+    renderer: Renderer | None
     registry: SessionRegistry
     incarnation: int = 0
     check_render_every: int = 0
+    hosted: HostedModel | None = None
 
     def group(self, number: int, mode: Mode, task: Task, size: int) -> RunningGroup:
         """A Group of ``size`` Sessions of ``task``, registered at the door but not started."""
@@ -40,18 +44,28 @@ class SessionFactory:
     def _session(self, group: str, index: int, mode: Mode, task: Task) -> Session:
         credential = Credential.issue(session_id(group, index, self.incarnation))
         seed = _seed(self.rollout.rollout_seed, group, index)
-        session = Session(
-            SessionIdentity(credential, group, mode, task, seed),
-            self._limits(mode),
-            self._sampling(mode),
-            engine=self.engine,
-            renderer=self.renderer,
-            strict_history=self.history.strict_history,
-            retry_policy=self.history.agentic_retry_policy,
-            check_every=self.check_render_every,
-        )
+        session = self._open(SessionIdentity(credential, group, mode, task, seed))
         self.registry.add(session)
         return session
+
+    def _open(self, identity: SessionIdentity) -> Session:
+        mode, history = identity.mode, self.history
+        given = identity, self._limits(mode), self._sampling(mode)
+        if self.hosted is not None and mode == "train":
+            raise ConfigError(
+                "a hosted model returns text and no tokens, so there is nothing to train on; use it in evaluations, "
+                "and train with a model of your own"
+            )
+        if self.hosted is not None:
+            return HostedSession(
+                *given, model=self.hosted, strict_history=history.strict_history,
+                retry_policy=history.agentic_retry_policy,
+            )  # fmt: skip
+        assert self.renderer is not None  # noqa: S101  (only a hosted model has none)
+        return TokenSession(
+            *given, engine=self.engine, renderer=self.renderer, strict_history=history.strict_history,
+            retry_policy=history.agentic_retry_policy, check_every=self.check_render_every,
+        )  # fmt: skip
 
     def _limits(self, mode: Mode) -> SessionLimits:
         config = self.rollout

@@ -94,6 +94,7 @@ def _request(record: RequestRecord) -> dict[str, Any]:
         "delivered": record.delivered,
         "retry_of": record.retry_of,
         "attempts": record.attempts,
+        "usage": asdict(record.usage) if record.usage else None,
         "timing": record.timing,
     }
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from relaxforge.core.messages import Api, RetryHint
-from relaxforge.core.turns import FinishReason, ModelTurn
+from relaxforge.core.turns import FinishReason, ModelTurn, Usage
 from relaxforge.forest.drift import DriftNote
 from relaxforge.forest.state import State
 
@@ -37,6 +37,7 @@ class RequestRecord:
     retry_of: str | None = None
     held_s: float | None = None
     generation_s: float | None = None
+    usage: Usage | None = None
     abandoned: bool = False
     """Whether its last client has gone and the generation was aborted for that."""
 

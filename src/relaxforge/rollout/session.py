@@ -1,43 +1,21 @@
-"""Session: one agent's conversations with the model. ``_answer`` is the whole path of a model request."""
+"""Session: one agent's conversations with the model, whoever answers: a model of ours, or a hosted one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from array import array
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
-from relaxforge.core.errors import (
-    EngineError,
-    ImageError,
-    RelaxForgeError,
-    RenderError,
-    RequestError,
-    TooManyTokensError,
-)
+from relaxforge.core.errors import EngineError, ImageError, RelaxForgeError, RenderError, RequestError
 from relaxforge.core.ids import Credential
 from relaxforge.core.messages import Api, Message, ModelRequest, Tool
-from relaxforge.core.ports import Engine, ignore_chunk
 from relaxforge.core.sessions import Failure, FailureCategory, Mode, Task
-from relaxforge.core.turns import (
-    FinishReason,
-    GenerateRequest,
-    Generation,
-    ModelTurn,
-    Observation,
-    Sampling,
-    TextPiece,
-    TokenChunk,
-    TokenLogprob,
-    TurnFinish,
-    Usage,
-)
+from relaxforge.core.turns import ModelTurn, Sampling, TextPiece
 from relaxforge.forest.forest import PendingTurn, SessionForest
-from relaxforge.render.renderer import Renderer
 from relaxforge.rollout.clock import ActiveClock
 from relaxforge.rollout.requests import RequestRecord, RetryBook, RetryPolicy, Served
 
@@ -67,8 +45,8 @@ class SessionIdentity:
         return self.credential.session_id
 
 
-class Session:
-    """Serves one agent's model requests, holds them until the Group's lease, records every token.
+class Session(ABC):
+    """Serves one agent's model requests, holds them until the Group's lease, records every conversation.
 
     ``known``, ``known_tools`` and ``known_fields`` are the gateway's memory, see ``core.ports.SessionDoor``.
     """
@@ -79,11 +57,8 @@ class Session:
         limits: SessionLimits,
         sampling: Sampling,
         *,
-        engine: Engine,
-        renderer: Renderer,
         strict_history: bool = False,
         retry_policy: RetryPolicy = "auto",
-        check_every: int = 0,
     ) -> None:
         self.identity = identity
         self.limits = limits
@@ -98,15 +73,11 @@ class Session:
         self.fault: Failure | None = None
         self.notices: Counter[str] = Counter()
         self._sampling = sampling
-        self._engine = engine
-        self._renderer = renderer
         self._retries = RetryBook(retry_policy)
-        self._check_every = check_every
         self._born = time.monotonic()
         self._sealed = False
         self._serving: dict[str, asyncio.Task[ModelTurn]] = {}
         self._clients: dict[int, Served] = {}
-        self._comparisons: list[asyncio.Task[dict[str, int]]] = []
 
     @property
     def session_id(self) -> str:
@@ -149,15 +120,21 @@ class Session:
             return
         served.record.abandoned = True
         with contextlib.suppress(EngineError):  # The request itself ends with the same error, and is recorded.
-            await self._engine.abort(served.record.request_id)
+            await self._abort(served.record.request_id)
 
+    @abstractmethod
     def count(self, request: ModelRequest) -> int:
         """Tokens of the prompt that ``request`` would give. Errors: ``RequestError``."""
-        pending = self.forest.begin(request)
-        try:
-            return pending.parent.length + len(self._observe(pending).ids)
-        except RenderError as error:
-            raise self._as_request_error(error) from error
+
+    @abstractmethod
+    async def _answer(
+        self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None, /
+    ) -> ModelTurn:
+        """The whole path of a model request, from ``_placed`` to the commit. Errors: any ``RelaxForgeError``."""
+
+    @abstractmethod
+    async def _abort(self, request_id: str) -> None:
+        """End the generation for a request; ``_answer`` commits what there is. Errors: ``EngineError``."""
 
     def refused(self, request_api: Api, error: Exception) -> None:
         """Keep a request that never became one, with its error."""
@@ -186,9 +163,8 @@ class Session:
         self.lease.set()
         for request_id in list(self._serving):
             with contextlib.suppress(EngineError):  # The request itself ends with the same error, and is recorded.
-                await self._engine.abort(request_id)
+                await self._abort(request_id)
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
-        await asyncio.gather(*self._comparisons)
 
     async def _replay(self, record: RequestRecord, earlier: Served) -> ModelTurn:
         try:
@@ -210,47 +186,19 @@ class Session:
             raise answered from error
         else:
             self.fault = None  # It has got over what happened before; the records keep it.
-            record.http_status = 200
+            record.http_status, record.usage = 200, turn.usage
             return turn
         finally:
             self._serving.pop(record.request_id, None)
 
-    async def _answer(
-        self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None
-    ) -> ModelTurn:
+    async def _placed(self, request: ModelRequest, record: RequestRecord) -> PendingTurn:
+        """Wait for the lease, then find where the conversation goes on."""
         await self._held(record)
         pending = self.forest.begin(request)
         record.parent, record.drift = pending.parent, pending.drift
         record.new_messages = len(request.messages) - pending.split
         record.count(pending.leniency)
-        observation = self._observe(pending)
-        record.count(observation.normalised)
-        prompt = pending.parent.lineage_ids()
-        prompt.extend(observation.ids)
-        sampling = self._sampling_for(request, len(prompt), record.request_id)
-        delta_start = pending.parent.length
-        tools, tail = request.tools if request.may_call else (), observation.ids[-64:]
-        emit: Callable[[TokenChunk], None] = ignore_chunk
-        if said is not None:
-            emit = self._renderer.live(said, tools=tools, prompt_tail=tail, stops=sampling.stop, prompt=len(prompt))
-        generation = await self._generate(prompt, delta_start, sampling, record, emit)
-        if not generation.ids:
-            raise self._empty(generation, record)
-        parsed = self._renderer.parse(
-            generation.ids,
-            tools=tools,
-            prompt_tail=tail,
-            stop_match=generation.stop_match,
-            salt=pending.names[0],
-        )
-        if parsed.malformed is not None:
-            record.count({f"malformed_{parsed.malformed}": 1})
-        record.state = self.forest.commit(pending, observation, generation, parsed.message, record.request_id)
-        self.known[parsed.message.exact] = parsed.message  # Its echo becomes this object, not a second one.
-        if self._sealed:
-            raise discarded(self.session_id)
-        self._check_render(pending, observation)
-        return self._turn(request, record, parsed.message, generation, len(prompt))
+        return pending
 
     async def _held(self, record: RequestRecord) -> None:
         started = time.monotonic()
@@ -259,100 +207,7 @@ class Session:
         if self._sealed:
             raise discarded(self.session_id)
         if record.abandoned:
-            raise _gone(record)
-
-    def _observe(self, pending: PendingTurn) -> Observation:
-        if pending.observation is not None:
-            return Observation(pending.observation.tokens)
-        most = self.limits.context
-        try:
-            if not pending.parent.is_response:
-                return self._renderer.open(pending.request, most)
-            return self._renderer.extend(pending.request, pending.split, pending.parent.tokens, most)
-        except TooManyTokensError as error:
-            raise self._too_long(f"at least {pending.parent.length + error.least}") from error
-
-    def _too_long(self, tokens: str) -> RequestError:
-        return RequestError(
-            f"Session {self.session_id}: the conversation has {tokens} tokens and the context limit is "
-            f"{self.limits.context}, answer included. Shorten tool output, or raise --rollout-max-context-len",
-            code="context_length_exceeded",
-            param="messages",
-        )
-
-    def _sampling_for(self, request: ModelRequest, prompt_tokens: int, request_id: str) -> Sampling:
-        wanted = min(request.max_tokens or self.limits.response, self.limits.response)
-        if self.limits.context is not None:
-            room = self.limits.context - prompt_tokens
-            if room <= 0:
-                raise self._too_long(str(prompt_tokens))
-            wanted = min(wanted, room)
-        # The id without the Session's, which changes with every incarnation of a run.
-        number = request_id.removeprefix(self.session_id)
-        seed = request.seed if request.seed is not None else _derive(self.identity.seed, number)
-        return replace(
-            self._sampling,
-            max_tokens=wanted,
-            stop=request.stop or self._sampling.stop,
-            stop_token_ids=self._renderer.stop_token_ids,
-            seed=seed if self._engine.capabilities.per_request_seed else None,
-        )
-
-    async def _generate(
-        self,
-        prompt: array[int],
-        delta_start: int,
-        sampling: Sampling,
-        record: RequestRecord,
-        emit: Callable[[TokenChunk], None],
-    ) -> Generation:
-        started = time.monotonic()
-        request = GenerateRequest(self.session_id, record.request_id, prompt, delta_start, sampling)
-        try:
-            return await self._engine.generate(request, emit)
-        finally:
-            record.generation_s = time.monotonic() - started
-
-    def _empty(self, generation: Generation, record: RequestRecord) -> RelaxForgeError:
-        """There is nothing to keep: we aborted before the first token, or the engine broke its promise."""
-        if self._sealed:
-            return discarded(self.session_id)
-        if record.abandoned:
-            return _gone(record)
-        return EngineError(
-            f"request {record.request_id}: the engine returned no token at all (finish reason {generation.finish})"
-        )
-
-    def _check_render(self, pending: PendingTurn, observation: Observation) -> None:
-        """Every n-th Turn, compare with a full render; after the answer was given, not before."""
-        if not self._check_every or len(self.records) % self._check_every or not pending.parent.is_response:
-            return
-        request, split, served = pending.request, pending.split, pending.parent.tokens
-        comparing = asyncio.create_task(
-            asyncio.to_thread(self._renderer.compare, request, split, served, observation), name="compare-render"
-        )
-        comparing.add_done_callback(lambda task: self.notices.update(task.result()))
-        self._comparisons.append(comparing)
-
-    def _turn(
-        self, request: ModelRequest, record: RequestRecord, message: Message, generation: Generation, prompt_tokens: int
-    ) -> ModelTurn:
-        finish: TurnFinish = "length" if generation.finish is FinishReason.LENGTH else "stop"
-        if message.tool_calls and finish == "stop":
-            finish = "tool_calls"
-        return ModelTurn(
-            record.request_id,
-            message,
-            finish,
-            Usage(prompt_tokens, len(generation.ids), generation.cached_tokens),
-            self._logprobs(generation) if request.logprobs else None,
-            generation.stop_match,
-        )
-
-    def _logprobs(self, generation: Generation) -> tuple[TokenLogprob, ...]:
-        text, raw = self._renderer.token_text, self._renderer.token_bytes
-        pairs = zip(generation.ids, generation.logprobs, strict=True)
-        return tuple(TokenLogprob(text(token), logprob, raw(token)) for token, logprob in pairs)
+            raise gone(record)
 
     def _as_request_error(self, error: RelaxForgeError) -> RequestError:
         if isinstance(error, RequestError):
@@ -379,7 +234,7 @@ def discarded(session_id: str) -> RequestError:
     )
 
 
-def _gone(record: RequestRecord) -> RequestError:
+def gone(record: RequestRecord) -> RequestError:
     return RequestError(
         f"request {record.request_id}: the client hung up before the first token", status=499, code="client_closed"
     )
@@ -388,11 +243,6 @@ def _gone(record: RequestRecord) -> RequestError:
 def _fail(record: RequestRecord, error: Exception) -> None:
     record.http_status = error.status if isinstance(error, RequestError) else 500
     record.error = str(error)
-
-
-def _derive(seed: int, number: str) -> int:
-    """A seed per request: repeatable for a Session's n-th request, different for every other."""
-    return int.from_bytes(blake2b(f"{seed}/{number}".encode(), digest_size=4).digest(), "little")
 
 
 def _retrieve(task: asyncio.Task[ModelTurn]) -> None:
