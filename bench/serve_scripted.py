@@ -82,10 +82,13 @@ class MemorySessions:
         return self._sessions[credential]
 
 
-def scripted_sessions(count: int) -> tuple[SessionRegistry, list[str]]:
-    """One leased Group of ``count`` real Sessions over the scripted engine, and their credentials."""
+def scripted_sessions(count: int, replies: tuple[str, ...] = (ANSWER,)) -> tuple[SessionRegistry, list[str]]:
+    """One leased Group of ``count`` real Sessions over the scripted engine, and their credentials.
+
+    Each Session hears the ``replies`` one after the other, then the last one again and again.
+    """
     renderer = Renderer.load(resolve("tiny").path, RenderConfig())
-    rules = (Rule("bench", replies=(ANSWER,)),)
+    rules = (Rule("bench", replies=replies),)
     engine = ScriptedEngine(rules, renderer.tokenizer, renderer.stop_token_ids[0], vocab_size=1 << 20)
     registry = SessionRegistry()
     factory = SessionFactory(RolloutConfig(), AgentConfig(), HistoryConfig(), engine, renderer, registry)

@@ -28,7 +28,7 @@ def loads(text: str | bytes) -> Any:
     """The value of a JSON text. Errors: ``ValueError`` saying what is wrong with it."""
     raw = text.encode() if isinstance(text, str) else text
     try:
-        value = json.loads(replace_lone_surrogates(raw).decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        value = _DECODER.decode(replace_lone_surrogates(raw).decode())
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
@@ -55,6 +55,11 @@ def _finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{text[:20]} is beyond the range of a number")
     return number
+
+
+_DECODER = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_finite
+)  # Making one takes longer than using it.
 
 
 def _deeper_than(value: Any, depth: int) -> bool:

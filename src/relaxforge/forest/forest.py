@@ -10,10 +10,11 @@ from relaxforge.core.messages import Message, ModelRequest, Tool, digest
 from relaxforge.core.turns import Generation, Observation
 from relaxforge.forest.chain import ChainMemory, extend, link
 from relaxforge.forest.drift import DriftNote, drift_notes, leniencies
+from relaxforge.forest.several import bare, several
 from relaxforge.forest.state import Kind, State
 
-Index = dict[bytes, tuple[State, ...]]
-"""States by digest, oldest first. Tuples, because most hold one State and a list of one is twice as large."""
+Index = dict[bytes, State | tuple[State, ...]]
+"""States by digest, oldest first where a digest names several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,14 @@ class SessionForest:
         """Add the observation (unless it is there) and the response, together. The only mutation of the tree."""
         parent = self._adopt(pending.parent)
         if pending.spelling is not None:
-            self._name(pending.observation or parent, pending.spelling)
+            _enter(self._named, pending.spelling, pending.observation or parent)
         observed = pending.observation or self._observe(parent, pending, observation)
         response = State(
             len(self.states),
             Kind.RESPONSE,
             observed,
             link(observed.digest, answer.exact),
-            (answer,),
+            answer,
             generation.ids,
             generation.logprobs,
             generation.versions,
@@ -141,7 +142,7 @@ class SessionForest:
 
     def _reach(self, chain: Sequence[bytes], index: Index) -> tuple[State | None, int]:
         for count in range(len(chain) - 1, -1, -1):
-            if states := index.get(chain[count]):
+            if states := several(index.get(chain[count], ())):
                 return max(states, key=lambda state: (state.is_response, state.delivered, state.index)), count
         return None, 0
 
@@ -161,7 +162,7 @@ class SessionForest:
         generation prompt, so it serves only a request that ends exactly there.
         """
         for count in range(len(chain) - 1, -1, -1):
-            named = index.get(chain[count], ())
+            named = several(index.get(chain[count], ()))
             whole = [s for s in named if s.kind is Kind.OBSERVATION and s.messages] if count == len(chain) - 1 else []
             if whole:
                 return _Found(whole[-1], offset + count)
@@ -172,7 +173,7 @@ class SessionForest:
     def _adopt(self, parent: State) -> State:
         if parent.kind is not Kind.ROOT:
             return parent
-        if known := self._named.get(parent.digest):
+        if known := several(self._named.get(parent.digest, ())):
             return known[0]
         parent.index = len(self.states)
         self._add(parent, [])
@@ -180,7 +181,7 @@ class SessionForest:
 
     def _observe(self, parent: State, pending: PendingTurn, observation: Observation) -> State:
         """The observation of two parallel requests with the same history is one State."""
-        for known in self._named.get(pending.names[0], ()):
+        for known in several(self._named.get(pending.names[0], ())):
             if known.parent is parent and known.kind is Kind.OBSERVATION and known.tokens == observation.ids:
                 return known
         messages = pending.request.messages[pending.split :]
@@ -189,7 +190,7 @@ class SessionForest:
             Kind.OBSERVATION,
             parent,
             pending.names[0],
-            messages,
+            bare(messages),
             observation.ids,
         )
         self._add(observed, pending.names)
@@ -203,22 +204,23 @@ class SessionForest:
             parent.children = (*parent.children, state)
         self.states.append(state)
         for name in (state.digest, *names):
-            self._name(state, name)
+            _enter(self._named, name, state)
         if self._lenient is not None:
-            self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+            _enter(self._lenient, state.lenient, state)
 
     def _lenient_index(self) -> Index:
         """States by lenient digest; built when a history first needs it, which most never do."""
         if self._lenient is None:
             self._lenient = {}
             for state in self.states:
-                self._lenient[state.lenient] = (*self._lenient.get(state.lenient, ()), state)
+                _enter(self._lenient, state.lenient, state)
         return self._lenient
 
-    def _name(self, state: State, name: bytes) -> None:
-        states = self._named.get(name, ())
-        if state not in states:
-            self._named[name] = (*states, state)
+
+def _enter(index: Index, name: bytes, state: State) -> None:
+    states = several(index.get(name, ()))
+    if state not in states:
+        index[name] = bare((*states, state))
 
 
 class _Found(NamedTuple):

@@ -10,6 +10,7 @@ from enum import StrEnum
 from relaxforge.core.messages import Message
 from relaxforge.core.turns import FinishReason, VersionSpan, log_probs, token_ids
 from relaxforge.forest.chain import link
+from relaxforge.forest.several import bare, several
 
 
 class Kind(StrEnum):
@@ -29,8 +30,9 @@ class State:
     """A node of the forest. Everything but the delivery marks is fixed once it is committed.
 
     ``digest`` chains the parent's digest with the messages added here, so it names the whole conversation; ``lenient``
-    does the same over the lenient digests, and is kept in ``lenient_name`` once it was asked for. ``depth`` counts the
-    messages, ``length`` the tokens, of the conversation up to here. ``delivered`` is 0 until the answer was written to
+    does the same over the lenient digests, and is kept in ``lenient_name`` once it was asked for. ``added`` are the
+    ``messages``, bare where it is one. ``depth`` counts the messages, ``length`` the tokens, of the conversation up to
+    here. ``delivered`` is 0 until the answer was written to
     its client; then it is the position in the order of deliveries.
     """
 
@@ -38,7 +40,7 @@ class State:
     kind: Kind
     parent: State | None
     digest: bytes
-    messages: tuple[Message, ...] = ()
+    added: Message | tuple[Message, ...] = ()
     tokens: array[int] = field(default_factory=token_ids)
     logprobs: array[float] = field(default_factory=lambda: _NO_LOGPROBS)
     versions: tuple[VersionSpan, ...] = ()
@@ -47,8 +49,22 @@ class State:
     delivered: int = 0
     depth: int = 0
     length: int = 0
-    children: tuple[State, ...] = ()
     lenient_name: bytes = b""
+    _below: State | tuple[State, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What this State adds to the conversation of its parent."""
+        return several(self.added)
+
+    @property
+    def children(self) -> tuple[State, ...]:
+        """What continues this State, oldest first."""
+        return several(self._below)
+
+    @children.setter
+    def children(self, states: tuple[State, ...]) -> None:
+        self._below = bare(states)
 
     @property
     def name(self) -> str:
