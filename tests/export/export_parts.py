@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from datetime import UTC, datetime
 from typing import Any
+
+from relaxforge.core.evidence import StoredRollout
+from relaxforge.export.evidence import evidence_of
+from relaxforge.export.log import Log
 
 
 def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
@@ -75,3 +81,19 @@ def shop() -> tuple[Forest, str]:
     )
     ordered = forest.turn(looked, [result("c1", "ready")], said(None, call("c2", "order", '{"item": "mug", "n": 2}')))
     return forest, forest.turn(ordered, [result("c2", "placed ORD-8841")], said("Done."))
+
+
+def stored(line: dict[str, Any] | None = None, **changes: Any) -> StoredRollout:
+    """A rollout whose bodies were made as a worker makes them."""
+    number = next(_numbers)
+    row: dict[str, Any] = {"id": f"00000000-0000-0000-0000-{number:012}", "trial_id": f"trial-{number}", "seed": 0,
+           "reward": 0.15, "created_at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+           "environment_version_id": "version", "evaluation_run_id": "run", "agent_name": "shopper",
+           "agent_version": "1.2"}  # fmt: skip
+    if line is not None:
+        kept = evidence_of(line, Log.of("log"))
+        row |= {"trajectory": kept.trajectory, "session": kept.session, "trajectory_status": "present"}
+    return StoredRollout(**{**row, **changes})
+
+
+_numbers = itertools.count(1)

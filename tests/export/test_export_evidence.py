@@ -60,12 +60,17 @@ def test_rewards_are_in_range_or_null_and_only_our_own_failures_never_count(line
     assert (verdict.reward, verdict.reward_status) == (reward, status)
 
 
-def test_a_failure_of_the_session_is_the_category_and_what_the_evaluator_wrote_otherwise():
+def test_the_category_is_the_evaluators_word_else_the_sessions_and_ours_always():
+    def category(line):
+        return evidence_of(line, Log.of("")).verdict.failure_category
+
     written = {"failure_category": "partial"}
-    assert evidence_of(dump(verdict=written), Log.of("")).verdict.failure_category == "partial"
-    kept = evidence_of(failed("agent_timeout", verdict=written), Log.of(""))
-    assert (kept.verdict.failure_category, kept.failure_message) == ("agent_timeout", "m")
-    assert evidence_of(dump(reward=0.0), Log.of("")).verdict.failure_category is None
+    assert category(dump(verdict=written)) == "partial"
+    assert category(failed("agent_timeout", verdict=written)) == "partial"
+    assert category(failed("agent_timeout")) == "agent_timeout"
+    assert category(failed("verifier_error", verdict=written)) == "verifier_error"
+    assert category(dump(reward=0.0)) is None
+    assert evidence_of(failed("agent_timeout"), Log.of("")).failure_message == "m"
 
 
 def test_the_written_reward_is_kept_as_it_stood_there():

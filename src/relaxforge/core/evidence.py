@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 RewardStatus = Literal["scored", "not_scored", "out_of_range"]
@@ -55,3 +56,37 @@ class TrialEvidence:
     duration_s: float = 0.0
     durations: dict[str, float] = field(default_factory=dict)
     sanitised: dict[str, int] = field(default_factory=dict)
+
+
+TrajectoryStatus = Literal["present", "none", "missing"]
+"""``none``: the attempt left no trajectory; ``missing``: it left one that can no longer be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollout:
+    """The scored record of one ended attempt as it lies in the store, with the bodies that somebody asked for.
+
+    Ids are the text of UUIDs; those of what an attempt does not have (an evaluation run, for one of training) are
+    ``None``. ``trajectory`` and ``session`` are as in ``TrialEvidence``.
+    """
+
+    id: str
+    trial_id: str
+    seed: int
+    reward: float | None
+    created_at: datetime
+    environment_version_id: str | None = None
+    evaluation_run_id: str | None = None
+    training_run_id: str | None = None
+    stages: dict[str, int | float] = field(default_factory=dict)
+    failure_category: str | None = None
+    status: str = ""
+    world_seed: int = 0
+    task_index: int = 0
+    attempt_no: int = 1
+    agent_name: str = ""
+    agent_version: str = ""
+    model_name: str = ""
+    trajectory_status: TrajectoryStatus = "none"
+    trajectory: bytes | None = None
+    session: bytes | None = None

@@ -69,7 +69,7 @@ def verdict_of(line: Mapping[str, Any]) -> Verdict:
         raw_reward=raw,
         stages=written.get("stages") or {},
         metrics=written.get("metrics") or {},
-        failure_category=category or written.get("failure_category"),
+        failure_category=category if category in INFRASTRUCTURE else written.get("failure_category") or category,
     )
 
 
