@@ -83,6 +83,14 @@ def create_first_owner(
         return rows[0]
 
 
+def reset_password(admin_url: str, *, email: str, password_hash: str) -> None:
+    """Give a person a password for once and sign out their browsers. Errors: ``ConfigError`` for an unknown e-mail."""
+    with administrator(admin_url) as connection, connection.transaction():
+        _act_as_owner(connection)
+        if connection.execute("SELECT reset_password(%s, %s)", (email, password_hash)).fetchall() == [(None,)]:
+            raise ConfigError(f"nobody has the e-mail address {email}")
+
+
 def organizations(admin_url: str) -> list[tuple[UUID, str]]:
     """Id and name of every organization, by name."""
     with administrator(admin_url) as connection, connection.transaction():

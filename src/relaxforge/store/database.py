@@ -34,9 +34,12 @@ class Scope:
 class Transaction:
     """Runs named queries (``sql/queries/<file>.sql``) inside one organization's scope."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Row], scope: Scope | None) -> None:
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Row], scope: Scope | None, artifact_url: str | None = None
+    ) -> None:
         self.connection = connection
         self.scope = scope
+        self.artifact_url = artifact_url
 
     async def all(self, name: str, /, **values: Any) -> list[Row]:
         """Every row of the query ``name`` (``file.query``); ``values`` fill its ``%(name)s``."""
@@ -69,9 +72,13 @@ class Transaction:
 
 
 class Database:
-    """A pool of connections of one role (the application's or a worker's)."""
+    """A pool of at most ``most`` connections of one role (the application's or a worker's).
 
-    def __init__(self, url: str, *, most: int = 10, timeout_s: float = 10.0) -> None:
+    ``artifact_url`` is an fsspec folder (``file:///...``, ``s3://...``) for artifacts; ``None`` keeps them in tables.
+    """
+
+    def __init__(self, url: str, *, most: int = 10, timeout_s: float = 10.0, artifact_url: str | None = None) -> None:
+        self._artifact_url = artifact_url
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -140,7 +147,7 @@ class Database:
                         "SELECT set_config('app.organization_id', %s, true), set_config('app.user_id', %s, true)",
                         (str(scope.organization_id), str(scope.user_id or "")),
                     )
-                yield Transaction(connection, scope)
+                yield Transaction(connection, scope, self._artifact_url)
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise StorageError(f"the database did not answer: {error}; nothing of this step was written") from error
 

@@ -345,8 +345,8 @@ CREATE INDEX rollouts_trajectory ON rollouts (organization_id, trajectory_artifa
 
 CREATE TABLE audit_log (
   organization_id uuid NOT NULL REFERENCES organizations ON DELETE CASCADE,
-  id bigint GENERATED ALWAYS AS IDENTITY,
-  at timestamptz NOT NULL DEFAULT now(),
+  id uuid NOT NULL DEFAULT gen_random_uuid(),
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   user_id uuid,
   action text NOT NULL,
   subject text NOT NULL DEFAULT '',
@@ -354,7 +354,7 @@ CREATE TABLE audit_log (
   remote text NOT NULL DEFAULT '',
   PRIMARY KEY (organization_id, id)
 );
-CREATE INDEX audit_log_newest ON audit_log (organization_id, at DESC, id DESC);
+CREATE INDEX audit_log_newest ON audit_log (organization_id, created_at DESC, id DESC);
 
 -- Who may do what. Nobody gets TRUNCATE, and nobody may change or delete what is evidence.
 
@@ -403,10 +403,10 @@ GRANT SELECT, DELETE, UPDATE (last_seen_at, expires_at) ON browser_sessions TO r
 GRANT SELECT, UPDATE (last_used_at) ON api_tokens TO relaxforge_definer;
 
 CREATE FUNCTION person_by_email(wanted text)
-RETURNS TABLE (user_id uuid, email text, name text, password_hash text, must_change_password boolean)
+RETURNS TABLE (user_id uuid, email text, name text, password_hash text, must_change_password boolean, disabled boolean)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
-  SELECT id, email, name, password_hash, must_change_password FROM users
-  WHERE email = lower(wanted) AND disabled_at IS NULL
+  SELECT id, email, name, password_hash, must_change_password, disabled_at IS NOT NULL FROM users
+  WHERE email = lower(wanted)
 $$;
 
 CREATE FUNCTION organizations_of(person uuid) RETURNS TABLE (organization_id uuid, name text, role text)
@@ -429,6 +429,13 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS 
   JOIN users u ON u.id = s.user_id
   JOIN organizations o ON o.id = s.organization_id
   WHERE s.token_hash = hash AND s.expires_at > now() AND u.disabled_at IS NULL
+$$;
+
+-- Whoever holds the cookie may end its session.
+CREATE FUNCTION end_browser_session(hash bytea) RETURNS boolean
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  WITH ended AS (DELETE FROM browser_sessions WHERE token_hash = hash RETURNING token_hash)
+  SELECT EXISTS (SELECT FROM ended)
 $$;
 
 CREATE FUNCTION api_token(hash bytea)
@@ -469,15 +476,22 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS 
   SELECT EXISTS (SELECT FROM changed)
 $$;
 
-GRANT EXECUTE ON FUNCTION person_by_email, organizations_of, browser_session, api_token, find_or_create_person,
-  change_own_password TO relaxforge_app;
+GRANT EXECUTE ON FUNCTION person_by_email, organizations_of, browser_session, end_browser_session, api_token,
+  find_or_create_person, change_own_password TO relaxforge_app;
 
--- Only for the administrator's connection: neither the application nor a worker may execute it.
+-- Only for the administrator's connection: neither the application nor a worker may execute these.
 CREATE FUNCTION create_organization(name text, owner_id uuid) RETURNS uuid
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
   WITH made AS (INSERT INTO organizations (name) VALUES ($1) RETURNING id),
     joined AS (INSERT INTO memberships (organization_id, user_id, role) SELECT id, owner_id, 'owner' FROM made)
   SELECT id FROM made
+$$;
+
+-- A person who lost their password gets one for once; whoever is signed in as them is signed out.
+CREATE FUNCTION reset_password(wanted text, new_hash text) RETURNS uuid
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = relaxforge, pg_temp AS $$
+  DELETE FROM browser_sessions WHERE user_id = (SELECT id FROM users WHERE email = lower(wanted));
+  UPDATE users SET password_hash = new_hash, must_change_password = true WHERE email = lower(wanted) RETURNING id
 $$;
 
 CREATE FUNCTION all_organizations() RETURNS TABLE (id uuid, name text)
@@ -488,8 +502,10 @@ $$;
 ALTER FUNCTION person_by_email OWNER TO relaxforge_definer;
 ALTER FUNCTION organizations_of OWNER TO relaxforge_definer;
 ALTER FUNCTION browser_session OWNER TO relaxforge_definer;
+ALTER FUNCTION end_browser_session OWNER TO relaxforge_definer;
 ALTER FUNCTION api_token OWNER TO relaxforge_definer;
 ALTER FUNCTION find_or_create_person OWNER TO relaxforge_definer;
 ALTER FUNCTION change_own_password OWNER TO relaxforge_definer;
 ALTER FUNCTION create_organization OWNER TO relaxforge_definer;
+ALTER FUNCTION reset_password OWNER TO relaxforge_definer;
 ALTER FUNCTION all_organizations OWNER TO relaxforge_definer;
