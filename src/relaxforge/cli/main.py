@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from relaxforge.cli.console import lost_output, open_console
@@ -23,11 +23,22 @@ usage: relaxforge COMMAND ...
   init    DIR                             write a run file, an agent and data to start from
   show    RUN_DIR [SESSION]               list what happened, or one conversation token by token
 
+  up      [--flag value ...]              a whole workspace here: database, pages, API, one worker
+  serve   [--flag value ...]              pages and API of a workspace, on a database of your own
+  migrate [--flag value ...]              prepare that database, or bring it up to date
+  publish FOLDER [--flag value ...]       publish an environment version to a workspace
+
   --version                               print the version
   COMMAND --help                          all flags of a command, with units and defaults
 
 exit codes: 0 done, 1 failed, 2 configuration, 3 nothing of use came back, 130 interrupted
 """
+
+CONFIGURED = ("train", "rollout", "doctor")
+"""Commands that work on a run file."""
+
+COMMANDS = ("init", "show", "up", "serve", "migrate", "publish")
+"""Each is the function of its name in the module of its name."""
 
 Command = Callable[[Sequence[str]], int]
 
@@ -77,18 +88,18 @@ def _check_folder() -> None:
 
 
 def _command(name: str) -> Command:
-    # Imported here, one command at a time: each brings its own libraries, and --help needs none of them.
-    if name in ("train", "rollout", "doctor"):
+    if name in CONFIGURED:
         return lambda argv: _configured(name, argv)
-    if name == "init":
-        from relaxforge.cli.init import init
-
-        return init
-    if name == "show":
-        from relaxforge.cli.show import show
-
-        return show
-    raise ConfigError(f"unknown command {name!r}; there are train, rollout, doctor, init and show")
+    if name not in COMMANDS:
+        raise ConfigError(f"unknown command {name!r}; there are {', '.join((*CONFIGURED, *COMMANDS))}")
+    # Imported here, one command at a time: each brings its own libraries, and --help needs none of them.
+    try:
+        command: Command = getattr(import_module(f"relaxforge.cli.{name}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("relaxforge"):
+            raise
+        raise ConfigError(f"relaxforge {name} needs {error.name}: pip install 'relaxforge[workspace]'") from error
+    return command
 
 
 def _configured(name: str, argv: Sequence[str]) -> int:

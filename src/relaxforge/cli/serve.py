@@ -26,6 +26,9 @@ class ServeArguments:
     secrets_key_file: str
     """File with the keys for the secrets of environments, as `relaxforge migrate` wrote it (mode 0600)."""
 
+    artifact_url: str | None = None
+    """Folder for trajectories and bundles as an fsspec URL (file:///..., s3://...). None: in the database."""
+
     web: WebConfig = field(default_factory=WebConfig)
 
 
@@ -35,7 +38,7 @@ def serve(argv: Sequence[str]) -> int:
     url = read_private(arguments.database_url_file, "--database-url-file")
     vault = open_vault(Path(arguments.secrets_key_file))
     warn_about_plain_text(arguments.web)
-    asyncio.run(_serve(arguments.web, Database(url), vault))
+    asyncio.run(_serve(arguments.web, Database(url, artifact_url=arguments.artifact_url), vault))
     return 0
 
 

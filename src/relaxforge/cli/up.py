@@ -19,7 +19,7 @@ from relaxforge.cli.private_files import read_private, write_private
 from relaxforge.cli.serve import warn_about_plain_text
 from relaxforge.cli.worker_process import WorkerProcess, sandbox_choice
 from relaxforge.core.errors import ConfigError
-from relaxforge.store import admin
+from relaxforge.store import admin, identity
 from relaxforge.store.database import Database
 from relaxforge.store.embedded import EmbeddedPostgres
 from relaxforge.store.vault import open_vault
@@ -51,6 +51,9 @@ class UpArguments:
 
     worker: bool = True
     """Run a worker here. With --no-worker, start workers yourself (`relaxforge worker`)."""
+
+    artifact_url: str | None = None
+    """Folder for trajectories and bundles as an fsspec URL (file:///..., s3://...). None: in the database."""
 
     web: WebConfig = field(default_factory=WebConfig)
 
@@ -97,7 +100,9 @@ def _own_database(arguments: UpArguments) -> str | None:
 
 
 async def _run(arguments: UpArguments, folder: Path, lock: IO[str], organization_id: str) -> None:
-    database = Database(read_private(folder / APP_URL, "state folder"))
+    url = read_private(folder / APP_URL, "state folder")
+    await _forget_used_password(folder, url)
+    database = Database(url, artifact_url=arguments.artifact_url)
     vault = open_vault(folder / SECRETS_KEY)
     server = Server(create_app(arguments.web, database, vault), arguments.web, bind(arguments.web))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -129,7 +134,7 @@ def _stop(server: Server) -> None:
 def _alone(folder: Path) -> Iterator[IO[str]]:
     """Hold the state folder. Errors: ``ConfigError`` naming the process and address of whoever holds it already."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         file = open(folder / "up.lock", "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
     except OSError as error:
         raise ConfigError(f"--state-dir {folder} cannot be used: {error.strerror}") from error
@@ -155,6 +160,16 @@ def _remember(folder: Path, owner: FirstOwner) -> None:
     file = folder / FIRST_SIGN_IN
     file.unlink(missing_ok=True)
     write_private(file, f"{owner.email} {owner.password}")
+
+
+async def _forget_used_password(folder: Path, url: str) -> None:
+    file = folder / FIRST_SIGN_IN
+    if not file.exists():
+        return
+    async with Database(url, most=1) as database, database.outside() as tx:
+        person = await identity.find_person(tx, read_private(file, "state folder").partition(" ")[0])
+    if person is None or not person["must_change_password"]:
+        file.unlink()
 
 
 def _say(folder: Path, origin: str) -> None:
