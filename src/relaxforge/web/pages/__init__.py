@@ -1,0 +1,1 @@
+"""The workspace's pages: rows become view models here, and templates turn those into HTML."""
