@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
+
+from relaxforge.core.sessions import Mode
 
 RewardStatus = Literal["scored", "not_scored", "out_of_range"]
 
@@ -90,3 +92,44 @@ class StoredRollout:
     trajectory_status: TrajectoryStatus = "none"
     trajectory: bytes | None = None
     session: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRunCard:
+    """A run that sends its evidence to a workspace. ``source_key`` stays the same however often it is resumed."""
+
+    source_key: str
+    name: str
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSession:
+    """One ended Session of a training run. ``session_key`` is its id, which no other Session of the run has.
+
+    ``attempt_no`` counts from 1 within its Group.
+    """
+
+    session_key: str
+    rollout_step: int
+    group_key: str
+    mode: Mode
+    task_index: int
+    attempt_no: int
+    seed: int
+    world_seed: int
+    evidence: TrialEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """The numbers of one rollout step or evaluation; ``incarnation`` tells attempts at the same step apart.
+
+    ``name`` is that of the evaluation, empty for a step. A metric without a value is ``None``.
+    """
+
+    kind: Literal["step", "eval"]
+    step: int
+    name: str
+    incarnation: int
+    metrics: dict[str, float | None]

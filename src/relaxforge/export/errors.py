@@ -23,3 +23,11 @@ class BusyError(RelaxForgeError):
 
 class TransferError(RelaxForgeError):
     """A workspace refused an export, or what arrived is not what it sent."""
+
+
+class BodyError(RelaxForgeError):
+    """What was sent cannot be read; ``field`` is its path."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
