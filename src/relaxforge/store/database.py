@@ -88,6 +88,7 @@ class Database:
             kwargs={
                 "row_factory": dict_row,
                 "autocommit": False,
+                "prepare_threshold": None,  # DISCARD ALL forgets prepared statements, and psycopg would not know
                 "options": "-c search_path=relaxforge -c timezone=UTC",
             },
             configure=_configure,
