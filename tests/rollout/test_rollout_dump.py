@@ -25,7 +25,7 @@ STATE = [
 ]  # fmt: skip
 REQUEST = [
     "request_id", "api", "parent_state", "state", "http_status", "error", "new_messages", "normalised", "delivered",
-    "retry_of", "attempts", "timing",
+    "retry_of", "attempts", "usage", "timing",
 ]  # fmt: skip
 DRIFT = ["request_id", "message_index", "cause", "excerpt", "tokens_without_signal"]
 SAMPLE = [
