@@ -10,6 +10,7 @@ from importlib import metadata
 from fastapi import APIRouter, Depends, FastAPI
 
 from relaxforge.core.errors import RelaxForgeError
+from relaxforge.export.gate import Gate as ExportGate
 from relaxforge.store import guard
 from relaxforge.store.database import Database
 from relaxforge.store.vault import Vault
@@ -26,8 +27,8 @@ from relaxforge.web.session import Attempts
 def create_app(config: WebConfig, database: Database, vault: Vault) -> FastAPI:
     """The API and the pages on ``database`` (role app), which is opened and checked when the application starts.
 
-    ``app.state`` holds ``config``, ``database``, ``vault``, ``attempts``, ``streams`` and ``closing`` (an event: the
-    server is ending).
+    ``app.state`` holds ``config``, ``database``, ``vault``, ``attempts``, ``streams``, ``exports`` and ``closing``
+    (an event: the server is ending).
     """
     app = FastAPI(
         title="RelaxForge workspace",
@@ -42,7 +43,7 @@ def create_app(config: WebConfig, database: Database, vault: Vault) -> FastAPI:
     )
     app.state.config, app.state.database, app.state.vault = config, database, vault
     app.state.attempts, app.state.streams = Attempts(config), Streams(config.event_streams)
-    app.state.closing = asyncio.Event()
+    app.state.exports, app.state.closing = ExportGate(config.exports_at_once), asyncio.Event()
     install_handlers(app)
     app.add_middleware(Gate, config=config, database=database)
     app.include_router(_health)

@@ -45,7 +45,7 @@ class WebConfig:
     """Largest upload of training Sessions in MiB."""
 
     exports_at_once: int = 2
-    """Exports that one organization may run at the same time; further ones wait for their turn."""
+    """Exports that one organization may run at the same time; further ones are told to try again."""
 
     event_streams: int = 32
     """Live views of evaluation runs that one organization may hold open at the same time."""

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from relaxforge.core.errors import RelaxForgeError, StorageError
+from relaxforge.export.errors import BodyError, BusyError, SelectionError
 from relaxforge.observe.log import get_logger
 from relaxforge.store.errors import ConflictError, InvalidError, MissingError
 
@@ -106,8 +107,12 @@ def as_problem(request: Request, error: RelaxForgeError) -> Problem:
         return Problem(404, "not_found", str(error))
     if isinstance(error, ConflictError):
         return Problem(409, "conflict", str(error))
-    if isinstance(error, InvalidError):
-        return Problem(422, "invalid", str(error), errors=[{"path": f"body.{error.field}", "message": str(error)}])
+    if isinstance(error, InvalidError | BodyError | SelectionError):
+        status, place = (400, "query") if request.method == "GET" else (422, "body")
+        errors = [{"path": f"{place}.{error.field}", "message": str(error)}]
+        return Problem(status, "invalid", str(error), errors=errors)
+    if isinstance(error, BusyError):
+        return Problem(429, "busy", str(error), headers={"Retry-After": str(error.retry_after_s)})
     if isinstance(error, StorageError):
         log.warning("storage_unavailable", request_id=request.state.request_id, path=request.url.path, error=str(error))
         return Problem(

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Security
 from fastapi.security import APIKeyCookie, HTTPBearer
 
-from relaxforge.web.api import account, artifacts, environments, evaluations, people, trials
+from relaxforge.web.api import account, artifacts, environments, evaluations, people, rollouts, training, trials
 from relaxforge.web.api.shapes import ProblemDocument
 from relaxforge.web.errors import MEDIA_TYPE
 
@@ -30,6 +30,6 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 def api_router() -> APIRouter:
     """Everything under ``/api/v1``."""
     router = APIRouter(dependencies=_CREDENTIALS, responses=_PROBLEMS)
-    for module in (account, people, environments, evaluations, trials, artifacts):
+    for module in (account, people, environments, evaluations, trials, rollouts, artifacts, training):
         router.include_router(module.router)
     return router
