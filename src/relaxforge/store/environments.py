@@ -84,7 +84,7 @@ async def publish(
     known = await tx.one("environments.version_by_digest", environment_id=environment_id, digest=digest)
     if known is not None:
         return Published(known["id"], known["number"], created=False)
-    number = environment["number"]
+    number = (await tx.all("environments.next_number", environment_id=environment_id))[0]["number"]
     name = f"{environment['name']}-{number}.tar.gz"
     artifact_id = await artifacts.put(tx, name, "application/gzip", package)
     person = tx.scope.user_id if tx.scope else None

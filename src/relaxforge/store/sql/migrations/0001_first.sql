@@ -338,6 +338,8 @@ CREATE TABLE rollouts (
 );
 CREATE INDEX rollouts_newest ON rollouts (organization_id, created_at DESC, id DESC);
 CREATE INDEX rollouts_scored ON rollouts (organization_id, reward, created_at DESC, id DESC) WHERE reward IS NOT NULL;
+CREATE INDEX rollouts_pairs ON rollouts (organization_id, environment_version_id, reward, created_at, id)
+  WHERE reward IS NOT NULL;
 CREATE INDEX rollouts_of_version ON rollouts (organization_id, environment_version_id, created_at DESC, id DESC);
 CREATE INDEX rollouts_of_run ON rollouts (organization_id, evaluation_run_id, created_at DESC, id DESC);
 CREATE INDEX rollouts_of_training_run ON rollouts (organization_id, training_run_id, created_at DESC, id DESC);

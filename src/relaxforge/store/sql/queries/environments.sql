@@ -28,12 +28,12 @@ ORDER BY e.created_at DESC, e.id DESC
 LIMIT %(limit)s
 
 -- name: lock
-SELECT e.name, 1 + (
-  SELECT coalesce(max(number), 0) FROM environment_versions
-  WHERE organization_id = e.organization_id AND environment_id = e.id
-) AS number
-FROM environments e WHERE e.organization_id = %(organization_id)s AND e.id = %(environment_id)s
-FOR UPDATE OF e
+SELECT name FROM environments WHERE organization_id = %(organization_id)s AND id = %(environment_id)s FOR UPDATE
+
+-- name: next_number
+-- A statement of its own: one that waits for the lock would still see what was there before it waited.
+SELECT 1 + coalesce(max(number), 0) AS number FROM environment_versions
+WHERE organization_id = %(organization_id)s AND environment_id = %(environment_id)s
 
 -- name: version_by_digest
 SELECT id, number FROM environment_versions
