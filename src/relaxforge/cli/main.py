@@ -27,6 +27,7 @@ usage: relaxforge COMMAND ...
   serve   [--flag value ...]              pages and API of a workspace, on a database of your own
   migrate [--flag value ...]              prepare that database, or bring it up to date
   publish FOLDER [--flag value ...]       publish an environment version to a workspace
+  export  [--flag value ...]              rollouts of a workspace as a file
 
   --version                               print the version
   COMMAND --help                          all flags of a command, with units and defaults
@@ -37,7 +38,7 @@ exit codes: 0 done, 1 failed, 2 configuration, 3 nothing of use came back, 130 i
 CONFIGURED = ("train", "rollout", "doctor")
 """Commands that work on a run file."""
 
-COMMANDS = ("init", "show", "up", "serve", "migrate", "publish")
+COMMANDS = ("init", "show", "up", "serve", "migrate", "publish", "export")
 """Each is the function of its name in the module of its name."""
 
 Command = Callable[[Sequence[str]], int]
