@@ -9,8 +9,6 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
 from relaxforge.store import jobs, trials
 from relaxforge.store.database import Row, Transaction
 from relaxforge.store.errors import ConflictError, InvalidError, MissingError
@@ -65,8 +63,8 @@ async def create_configuration(
         raise MissingError("environment", environment_id)
     row = await tx.one(
         "evaluations.create_configuration", environment_id=environment_id, name=name, attempt_count=attempt_count,
-        agent_name=agent_name, agent_version=agent_version, model=Jsonb(dict(model)), seed=seed, world_seed=world_seed,
-        concurrency=concurrency, budget=Jsonb(dict(budget or {})), pass_threshold=pass_threshold,
+        agent_name=agent_name, agent_version=agent_version, model=dict(model), seed=seed, world_seed=world_seed,
+        concurrency=concurrency, budget=dict(budget or {}), pass_threshold=pass_threshold,
     )  # fmt: skip
     if row is None:
         raise ConflictError(f"the environment has an evaluator configuration {name!r} already; choose another name")
@@ -117,7 +115,7 @@ async def start_run(
     return await _enqueue(
         tx, idempotency_key, environment_version_id=environment_version_id,
         evaluator_configuration_id=evaluator_configuration_id, created_by=created_by, reset_of_id=None, reset_mode=None,
-        configuration=Jsonb({name: configuration[name] for name in _SNAPSHOT}), world_seed=configuration["world_seed"],
+        configuration={name: configuration[name] for name in _SNAPSHOT}, world_seed=configuration["world_seed"],
     )  # fmt: skip
 
 
@@ -137,7 +135,8 @@ async def reset_run(
     return await _enqueue(
         tx, idempotency_key, environment_version_id=run["environment_version_id"],
         evaluator_configuration_id=run["evaluator_configuration_id"], created_by=created_by, reset_of_id=run_id,
-        reset_mode=mode, configuration=Jsonb(run["configuration"]), world_seed=run["world_seed"] + (mode == "new_world"),
+        reset_mode=mode, configuration=run["configuration"],
+        world_seed=run["world_seed"] + (1 if mode == "new_world" else 0),
     )  # fmt: skip
 
 
@@ -187,7 +186,7 @@ async def conclude(tx: Transaction, run_id: UUID, status: RunEnd, summarise: Sum
     configuration = run["configuration"]
     attempts = await trials.attempts(tx, run_id)
     summary = summarise(attempts, configuration["attempt_count"], configuration["pass_threshold"])
-    await tx.run("evaluations.end_run", run_id=run_id, status=status, summary=Jsonb(summary))
+    await tx.run("evaluations.end_run", run_id=run_id, status=status, summary=summary)
 
 
 async def _enqueue(tx: Transaction, idempotency_key: str | None, **run: Any) -> Started:

@@ -63,14 +63,12 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         try:
-            while True:
+            while not self._stopping.is_set():
                 try:
                     await self._connected()
-                    return
                 except StorageError as error:
                     log.warning("heartbeat_missed", job=str(self._lease.job_id), error=str(error))
-                    if await self._stopped():
-                        return
+                    await self._stopped()
         except LeaseLostError:
             self._lost()
 

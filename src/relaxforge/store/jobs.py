@@ -86,7 +86,8 @@ async def hold(tx: Transaction, lease: Lease) -> Row:
 
 async def renew(tx: Transaction, lease: Lease, lease_s: float) -> CancelMode | None:
     """Prolong the lease; whether somebody asked to cancel. Errors: ``LeaseLostError``."""
-    return _cancel_mode(lease, await tx.one("jobs.renew", job_id=lease.job_id, lease_token=lease.token, lease_s=lease_s))
+    row = await tx.one("jobs.renew", job_id=lease.job_id, lease_token=lease.token, lease_s=lease_s)
+    return _cancel_mode(lease, row)
 
 
 async def look(tx: Transaction, lease: Lease) -> CancelMode | None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
-
-from psycopg.types.json import Jsonb
 
 from relaxforge.core.evidence import TrialEvidence
 from relaxforge.store import artifacts, jobs
 from relaxforge.store.database import Row, Transaction
 from relaxforge.store.errors import LeaseLostError, MissingError
+from relaxforge.store.evidence_columns import evidence_columns
 from relaxforge.store.jobs import Lease
 
 MOST_RETRIES = 3
@@ -93,7 +90,7 @@ async def finish(tx: Transaction, lease: Lease, trial_id: UUID, evidence: TrialE
     await jobs.hold(tx, lease)
     kept = await tx.run(
         "trials.finish", trial_id=trial_id, lease_token=lease.token, trajectory_artifact_id=trajectory,
-        session_artifact_id=session, **_columns(evidence),
+        session_artifact_id=session, **evidence_columns(evidence),
     )  # fmt: skip
     if not kept:
         raise LeaseLostError(f"trial {trial_id} was closed before its result came")
@@ -137,6 +134,17 @@ async def get_trial(tx: Transaction, trial_id: UUID) -> Row:
     return row
 
 
+async def neighbours(tx: Transaction, trial: Row) -> Row:
+    """``earlier_id`` and ``later_id`` of ``trial`` within its run, each ``None`` at an end."""
+    evaluated = trial["evaluation_run_id"] is not None
+    row = await tx.one(
+        "trials.neighbours_in_evaluation" if evaluated else "trials.neighbours_in_training",
+        run_id=trial["evaluation_run_id"] if evaluated else trial["training_run_id"],
+        trial_id=trial["id"], created_at=trial["created_at"],
+    )  # fmt: skip
+    return row or {"earlier_id": None, "later_id": None}
+
+
 async def list_trials(
     tx: Transaction,
     *,
@@ -158,25 +166,3 @@ async def list_trials(
         training_run_id=training_run_id, environment_id=environment_id, environment_version_id=environment_version_id,
         status=status, failure_category=failure_category, mode=mode, since=since,
     )  # fmt: skip
-
-
-def _columns(evidence: TrialEvidence) -> dict[str, Any]:
-    verdict = evidence.verdict
-    return {
-        "status": evidence.status,
-        "reward": verdict.reward,
-        "reward_status": verdict.reward_status,
-        "raw_reward": verdict.raw_reward,
-        "stages": Jsonb(verdict.stages),
-        "metrics": Jsonb(verdict.metrics),
-        "failure_category": verdict.failure_category,
-        "failure_message": evidence.failure_message,
-        "turns": evidence.turns,
-        "prompt_tokens": evidence.prompt_tokens,
-        "completion_tokens": evidence.completion_tokens,
-        "duration_s": evidence.duration_s,
-        "durations": Jsonb(evidence.durations),
-        "step_count": evidence.step_count,
-        "log_truncated": evidence.log_truncated,
-        "sanitised": Jsonb(evidence.sanitised),
-    }

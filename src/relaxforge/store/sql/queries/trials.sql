@@ -83,8 +83,9 @@ ORDER BY t.task_index, t.attempt_no, t.retry_index
 
 -- name: get
 SELECT t.*, v.environment_id, v.number AS version_number, e.name AS environment_name, r.id AS rollout_id,
-  retried.id AS retried_by_id
+  retried.id AS retried_by_id, (runs.configuration->>'pass_threshold')::float8 AS pass_threshold
 FROM evaluation_trials t
+LEFT JOIN evaluation_runs runs ON runs.organization_id = t.organization_id AND runs.id = t.evaluation_run_id
 LEFT JOIN environment_versions v ON v.organization_id = t.organization_id AND v.id = t.environment_version_id
 LEFT JOIN environments e ON e.organization_id = v.organization_id AND e.id = v.environment_id
 LEFT JOIN rollouts r ON r.organization_id = t.organization_id AND r.trial_id = t.id
@@ -92,8 +93,10 @@ LEFT JOIN evaluation_trials retried ON retried.organization_id = t.organization_
 WHERE t.organization_id = %(organization_id)s AND t.id = %(trial_id)s
 
 -- name: trials
-SELECT t.*, v.environment_id, v.number AS version_number, e.name AS environment_name, r.id AS rollout_id
+SELECT t.*, v.environment_id, v.number AS version_number, e.name AS environment_name, r.id AS rollout_id,
+  (runs.configuration->>'pass_threshold')::float8 AS pass_threshold
 FROM evaluation_trials t
+LEFT JOIN evaluation_runs runs ON runs.organization_id = t.organization_id AND runs.id = t.evaluation_run_id
 LEFT JOIN environment_versions v ON v.organization_id = t.organization_id AND v.id = t.environment_version_id
 LEFT JOIN environments e ON e.organization_id = v.organization_id AND e.id = v.environment_id
 LEFT JOIN rollouts r ON r.organization_id = t.organization_id AND r.trial_id = t.id
@@ -109,3 +112,18 @@ WHERE t.organization_id = %(organization_id)s
   AND (%(before_at)s::timestamptz IS NULL OR (t.created_at, t.id) < (%(before_at)s, %(before_id)s::uuid))
 ORDER BY t.created_at DESC, t.id DESC
 LIMIT %(limit)s
+
+-- name: neighbours_in_evaluation
+SELECT earlier_id, later_id FROM (
+  SELECT id, lag(id) OVER attempts AS earlier_id, lead(id) OVER attempts AS later_id
+  FROM evaluation_trials
+  WHERE organization_id = %(organization_id)s AND evaluation_run_id = %(run_id)s
+  WINDOW attempts AS (ORDER BY task_index, attempt_no, retry_index)
+) AS run WHERE id = %(trial_id)s
+
+-- name: neighbours_in_training
+SELECT
+  (SELECT id FROM evaluation_trials WHERE organization_id = %(organization_id)s AND training_run_id = %(run_id)s
+    AND (created_at, id) < (%(created_at)s, %(trial_id)s) ORDER BY created_at DESC, id DESC LIMIT 1) AS earlier_id,
+  (SELECT id FROM evaluation_trials WHERE organization_id = %(organization_id)s AND training_run_id = %(run_id)s
+    AND (created_at, id) > (%(created_at)s, %(trial_id)s) ORDER BY created_at, id LIMIT 1) AS later_id
