@@ -19,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.private_files import read_private
 from relaxforge.core.errors import ConfigError
+from relaxforge.export.errors import SelectionError
 from relaxforge.export.fetch import Arrived, Part, fetch, fetch_features, open_workspace
 from relaxforge.export.kinds import choose
 
@@ -94,7 +95,10 @@ class _Sum:
 def export(argv: Sequence[str]) -> int:
     """Write the file and say what is in it. Errors: ``ConfigError``, ``TransferError``; then no file is touched."""
     arguments = parse_flags(ExportArguments, [SHORT.get(word, word) for word in argv], prog="relaxforge export")
-    choice = choose(arguments.kind, arguments.format, tokens=arguments.tokens)
+    try:
+        choice = choose(arguments.kind, arguments.format, tokens=arguments.tokens)
+    except SelectionError as error:
+        raise ConfigError(str(error)) from error
     target = Path(arguments.output or choice.file_name)
     query = _query(arguments)
     with _open(arguments) as client, _replacing(target) as file, _bar(target.name) as arrived:
