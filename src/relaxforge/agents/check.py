@@ -13,6 +13,7 @@ from pathlib import Path
 
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.environment import base_environment
+from relaxforge.agents.sandbox import check_sandbox, sandboxed
 from relaxforge.core.errors import ConfigError
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -32,23 +33,24 @@ def check_command(config: AgentConfig, parent: Mapping[str, str]) -> None:
     if not config.agent_command.strip():
         raise ConfigError("--agent-command is missing; give the command that starts one agent")
     env = base_environment(config, parent)
-    syntax = _bash(["-n", "-c", config.agent_command], cwd, env)
+    check_sandbox(config, env)
+    syntax = _bash(["-n", "-c", config.agent_command], config, env)
     if syntax.returncode:
         raise ConfigError(f"--agent-command is not valid for bash: {syntax.stderr.strip()}")
     words = _first_words(config.agent_command)
     if not words:
         return
-    if _bash(["-c", 'type -t -- "$1"', "bash", words[0]], cwd, env).returncode:
-        raise ConfigError(f"--agent-command: {words[0]!r} {_why_not(words[0], cwd, env)}")
+    if _bash(["-c", 'type -t -- "$1"', "bash", words[0]], config, env).returncode:
+        raise ConfigError(f"--agent-command: {words[0]!r} {_why_not(words[0], config, env)}")
     if _names_missing_script(words, cwd):
         raise ConfigError(f"--agent-command: there is no {words[1]!r} in --agent-cwd {cwd.resolve()}")
 
 
-def _bash(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _bash(arguments: list[str], config: AgentConfig, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    words = [shutil.which("bash") or "/bin/bash", *arguments]
     try:
         return subprocess.run(
-            [shutil.which("bash") or "/bin/bash", *arguments],
-            cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            sandboxed(config, words, config.agent_cwd), cwd=config.agent_cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(f"bash cannot be started ({error}); agents are started with bash -c") from error
@@ -83,7 +85,10 @@ def _names_missing_script(words: list[str], cwd: Path) -> bool:
     )
 
 
-def _why_not(word: str, cwd: Path, env: Mapping[str, str]) -> str:
+def _why_not(word: str, config: AgentConfig, env: Mapping[str, str]) -> str:
+    cwd = Path(config.agent_cwd)
+    if config.agent_sandbox != "none" and (found := shutil.which(word, path=env.get("PATH"))):
+        return f"is {found}, which the sandbox does not show; add its installation with --agent-sandbox-path"
     if "/" in word:
         found = (cwd / word).exists()
         return "is not executable; chmod +x it" if found else f"does not exist in --agent-cwd {cwd.resolve()}"

@@ -38,6 +38,18 @@ class AgentConfig:
     agent_log_tail_kb: int = 8
     """KiB from the end of run.log that errors and records show. 0: none."""
 
+    agent_sandbox: Literal["none", "bwrap"] = "none"
+    """What is around each agent. `bwrap`: bubblewrap, in which an agent sees the system's programs, this Python, its
+    --agent-cwd (read-only) and its own Session folder, and nothing else; home, /tmp, processes and network are its
+    own. `none`: agents are ordinary processes of the user who started the run."""
+
+    agent_sandbox_path: tuple[str, ...] = ()
+    """More paths that sandboxed agents may read, for example a virtual environment; absolute."""
+
+    agent_sandbox_network: Literal["gateway", "open"] = "gateway"
+    """What sandboxed agents reach: the model API and nothing else (`gateway`), or the machine's network (`open`). The
+    world and the evaluator of an environment reach nothing, or the network too."""
+
     keep_session_dirs: Literal["failed", "all", "none"] = "failed"
     """Session folders (input, output, run.log) that stay in the run folder after the Session."""
 
@@ -54,6 +66,9 @@ class AgentConfig:
             raise ConfigError(f"--agent-log-tail-kb must be >= 0 KiB, got {self.agent_log_tail_kb}")
         for entry in self.agent_env:
             _check_entry(entry)
+        for path in self.agent_sandbox_path:
+            if not path.startswith("/"):
+                raise ConfigError(f"--agent-sandbox-path {path} must be absolute: it has the same name inside")
 
     @property
     def log_tail_bytes(self) -> int:

@@ -123,7 +123,7 @@ class Spawner:
             with open(launch.log_path, "ab") as log:
                 # Without preexec_fn Popen uses vfork: a storm of launches stays cheap.
                 leader = subprocess.Popen(
-                    [self._bash, "-c", launch.command], cwd=launch.cwd, env=launch.env,
+                    [*launch.prefix, self._bash, "-c", launch.command], cwd=launch.cwd, env=launch.env,
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:

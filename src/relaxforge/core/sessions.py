@@ -130,13 +130,17 @@ class AgentOutput:
 
 @dataclass(frozen=True, slots=True)
 class AgentLaunch:
-    """Everything needed to start one agent process. ``env`` is complete: nothing else is inherited."""
+    """Everything needed to start one agent process. ``env`` is complete: nothing else is inherited.
+
+    ``prefix`` are the words of what is run around ``bash -c command``, a sandbox for example.
+    """
 
     session_id: str
     command: str
     cwd: str
     io_dir: str
     env: dict[str, str] = field(repr=False)
+    prefix: tuple[str, ...] = ()
 
     @property
     def input_path(self) -> Path:

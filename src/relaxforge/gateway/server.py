@@ -58,15 +58,15 @@ class Gateway:
         config = self._config
         host, port = config.agentic_bind_host, config.agentic_bind_port
         self._listeners.append(Listener(self._api, _bind(host, port, "--agentic-bind-port")))
-        if config.agentic_admin_port is not None:
-            try:
+        try:
+            if config.agentic_admin_port is not None:
                 admin = _bind(LOOPBACK, config.agentic_admin_port, "--agentic-admin-port")
-            except ConfigError:
-                await self.close()
-                raise
-            self._listeners.append(Listener(self._admin_api, admin))
-        if self._socket_path is not None:
-            self._inside = Listener(self._api, _bind_path(self._socket_path))
+                self._listeners.append(Listener(self._admin_api, admin))
+            if self._socket_path is not None:
+                self._inside = Listener(self._api, _bind_path(self._socket_path))
+        except ConfigError:
+            await self.close()
+            raise
 
     @property
     def base_url(self) -> str:
