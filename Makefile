@@ -30,6 +30,7 @@ bench: .venv/dev  ## one script per claim; prints ratios, writes bench/results
 
 docs: .venv/dev  ## the pages that are made from the code
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/schema.py
 
 format: .venv/dev  ## mend style
 	$(BIN)/ruff check --fix .

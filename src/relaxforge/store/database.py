@@ -18,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from relaxforge.core.errors import StorageError
 from relaxforge.core.text import Cleaner
 from relaxforge.store.queries import query
+from relaxforge.store.urls import with_parts
 
 Row = dict[str, Any]
 _OPTIONS = "-c search_path=relaxforge -c timezone=UTC"
@@ -78,9 +79,10 @@ class Database:
     """
 
     def __init__(self, url: str, *, most: int = 10, timeout_s: float = 10.0, artifact_url: str | None = None) -> None:
+        self._url = with_parts(url)
         self._artifact_url = artifact_url
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Row]] = AsyncConnectionPool(
-            url,
+            self._url,
             min_size=1,
             max_size=most,
             timeout=timeout_s,
@@ -96,12 +98,16 @@ class Database:
         )
 
     async def open(self) -> None:
-        """Connect. Errors: ``StorageError`` when the server cannot be reached."""
+        """Connect. Errors: ``StorageError`` when the server cannot be reached, or does not let us in.
+
+        The first connection is one by itself, because a pool says that it waited and not why.
+        """
         try:
+            await (await psycopg.AsyncConnection.connect(self._url, connect_timeout=10)).close()
             await self._pool.open(wait=True)
-        except PoolTimeout as error:
+        except (psycopg.OperationalError, PoolTimeout) as error:
             await self._pool.close()
-            raise StorageError(f"the database cannot be reached: {error}; is the server running?") from error
+            raise StorageError(f"the database cannot be reached: {str(error).strip()}") from error
 
     async def close(self) -> None:
         await self._pool.close()
