@@ -1,7 +1,9 @@
 """Files load where people load them: with datasets, and in TRL's own functions."""
 
 import json
+import math
 import os
+import warnings
 
 import pytest
 from export_parts import Forest, call, dump, result, said, stored, user
@@ -115,8 +117,6 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trl():
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import trl
@@ -153,3 +153,33 @@ def test_trl_takes_preference_and_kto_rows(trl, tokenizer, tmp_path):
     rows = loaded_rows(path)
     assert [row["label"] for row in rows] == [True, False]
     assert "good" in trl.data_utils.maybe_apply_chat_template(rows[0], tokenizer)["completion"]
+
+
+@pytest.mark.slow
+def test_a_preference_file_trains_a_step_of_trls_dpo(trl, tokenizer, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from relaxforge.models import tiny
+
+    lines = [
+        FORMATS["trl-preference"].write(
+            stored(attempt("good", arguments=f'{{"n": {n}}}'), reward=1.0), stored(attempt("bad"), reward=0.0)
+        )
+        for n in range(1, 3)
+    ]
+    rows = load(write(tmp_path / "pairs.jsonl", lines))
+    model = AutoModelForCausalLM.from_pretrained(str(tiny.folder(tmp_path / "models")), dtype=torch.float32)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = trl.DPOConfig(
+            output_dir=str(tmp_path / "out"), max_steps=1, per_device_train_batch_size=2, learning_rate=0.1,
+            use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, bf16=False, dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = trl.DPOTrainer(model=model, args=settings, train_dataset=rows, processing_class=tokenizer)
+        trained = trainer.train()
+    assert trained.global_step == 1
+    assert math.isfinite(trained.training_loss)
+    changed = [name for name, value in model.named_parameters() if not torch.equal(value, before[name])]
+    assert changed
