@@ -16,6 +16,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.runner import SpawnedAgents
 from relaxforge.cli.config import Config, dump_config, flat
 from relaxforge.cli.doctor import warnings
+from relaxforge.cli.evidence import agent_values, order_of, sending
 from relaxforge.cli.places import checkpoints_of, feed_of, run_path, schedule_words, steps_of, with_schedule
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.ports import Engine, Learner
@@ -36,6 +37,7 @@ from relaxforge.rollout.step import Rooms
 from relaxforge.rollout.supervise import Supervisor
 from relaxforge.runs.checkpoint import RunState, complete_checkpoints, find_checkpoint, prepare_folder, read_state
 from relaxforge.runs.directory import RunDirectory, open_run_directory
+from relaxforge.runs.evidence_process import EvidenceOrder
 from relaxforge.runs.feed import TaskFeed
 from relaxforge.runs.training import RunLoop, RunParts
 from relaxforge.tasks.dataset import Dataset, open_held_out, open_training
@@ -61,6 +63,7 @@ def run(command: str, config: Config) -> int:
 def execute(command: str, config: Config, path: Path) -> bool:
     """``train``: the whole loop; ``rollout``: samples and evidence, no trainer. Returns whether it was interrupted."""
     check_command(config.agents, os.environ)
+    order = order_of(config.workspace, path, agent_values(config.agents.agent_env, os.environ))
     training, held_out = open_training(config.data), open_held_out(config.data)
     checkpoints = checkpoints_of(config, path)
     checkpoint = find_checkpoint(config.run.resume, checkpoints) if config.run.resume else None
@@ -82,7 +85,9 @@ def execute(command: str, config: Config, path: Path) -> bool:
         configure(directory.events_log, config.observe.log_level)
         if command == "train":
             prepare_folder(checkpoints)
-        program = _Program(config, directory, folder, feed, held_out, checkpoint, state, trains=command == "train")
+        program = _Program(
+            config, directory, folder, feed, held_out, checkpoint, state, order, trains=command == "train"
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(program.run())
 
@@ -103,6 +108,7 @@ class _Program:
         held_out: dict[str, Dataset],
         checkpoint: Path | None,
         state: RunState | None,
+        order: EvidenceOrder | None,
         *,
         trains: bool,
     ) -> None:
@@ -113,8 +119,10 @@ class _Program:
         self._held_out = held_out
         self._checkpoint = checkpoint
         self._state = state
+        self._order = order
         self._trains = trains
         self._stop = asyncio.Event()
+        self._over = False
         self._progress = open_progress()
 
     async def run(self) -> bool:
@@ -130,7 +138,7 @@ class _Program:
             return True
 
     def _interrupt(self, work: asyncio.Task[bool]) -> None:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._over:
             work.cancel()
             return
         self._stop.set()
@@ -139,6 +147,8 @@ class _Program:
     async def _work(self) -> bool:
         config = self._config
         async with AsyncExitStack() as stack:
+            evidence_log, drain_s = str(self._directory.logs / "evidence.log"), config.workspace.workspace_drain_timeout
+            await stack.enter_async_context(sending(self._order, evidence_log, drain_s, _say))
             renderer = Renderer.load(self._folder.path, config.render)
             engine = self._engine(renderer)
             stack.push_async_callback(engine.close)
@@ -168,7 +178,10 @@ class _Program:
             gateway = Gateway(registry, config.gateway, (self._folder.name,), conductor.debug_state)
             await gateway.start()
             stack.push_async_callback(gateway.close)
-            return await self._loop(conductor, engine, learner, stack)
+            try:
+                return await self._loop(conductor, engine, learner, stack)
+            finally:
+                self._over = True
 
     def _engine(self, renderer: Renderer) -> Engine:
         config = self._config.rollout

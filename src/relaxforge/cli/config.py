@@ -22,7 +22,7 @@ from relaxforge.gateway.config import GatewayConfig
 from relaxforge.observe.config import ObserveConfig
 from relaxforge.render.config import RenderConfig
 from relaxforge.rollout.config import RolloutConfig
-from relaxforge.runs.config import RunConfig
+from relaxforge.runs.config import RunConfig, WorkspaceConfig
 from relaxforge.tasks.config import DataConfig
 from relaxforge.train.config import TrainConfig
 
@@ -46,6 +46,7 @@ class Config:
     history: HistoryConfig
     gateway: GatewayConfig
     observe: ObserveConfig
+    workspace: WorkspaceConfig
     use_agentic_rollout: bool = True
     """Accepted so that commands written for the integration guide work; every rollout here is agentic."""
     run_file: tyro.conf.Suppress[str | None] = None

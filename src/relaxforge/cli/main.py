@@ -25,9 +25,11 @@ usage: relaxforge COMMAND ...
 
   up      [--flag value ...]              a whole workspace here: database, pages, API, one worker
   serve   [--flag value ...]              pages and API of a workspace, on a database of your own
+  worker  [--flag value ...]              runs the evaluation jobs of a workspace on this machine
   migrate [--flag value ...]              prepare that database, or bring it up to date
   publish FOLDER [--flag value ...]       publish an environment version to a workspace
   export  [--flag value ...]              rollouts of a workspace as a file
+  send    RUN_DIR [--flag value ...]      evidence of a run to a workspace that did not get all of it
 
   --version                               print the version
   COMMAND --help                          all flags of a command, with units and defaults
@@ -38,7 +40,7 @@ exit codes: 0 done, 1 failed, 2 configuration, 3 nothing of use came back, 130 i
 CONFIGURED = ("train", "rollout", "doctor")
 """Commands that work on a run file."""
 
-COMMANDS = ("init", "show", "up", "serve", "migrate", "publish", "export")
+COMMANDS = ("init", "show", "up", "serve", "worker", "migrate", "publish", "export", "send")
 """Each is the function of its name in the module of its name."""
 
 Command = Callable[[Sequence[str]], int]

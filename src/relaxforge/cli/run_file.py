@@ -19,7 +19,17 @@ from relaxforge.cli.flags import unknown
 from relaxforge.core.errors import ConfigError
 
 PATH_KEYS = frozenset(
-    {"prompt_data", "agent_cwd", "scripted_replies", "run_dir", "save", "resume", "save_debug_rollout_data"}
+    {
+        "prompt_data",
+        "agent_cwd",
+        "scripted_replies",
+        "run_dir",
+        "save",
+        "resume",
+        "save_debug_rollout_data",
+        "workspace_token_file",
+        "database_url_file",
+    }
 )
 """Keys whose value is a path."""
 FUNCTION_KEYS = frozenset({"custom_rm_path", "dynamic_sampling_filter_path"})

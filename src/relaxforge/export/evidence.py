@@ -67,10 +67,16 @@ def verdict_of(line: Mapping[str, Any]) -> Verdict:
         reward=reward,
         reward_status=status,
         raw_reward=raw,
-        stages=written.get("stages") or {},
+        stages=written.get("stages") or {} if written else _stages(detail),
         metrics=written.get("metrics") or {},
         failure_category=category if category in INFRASTRUCTURE else written.get("failure_category") or category,
     )
+
+
+def _stages(detail: Any) -> dict[str, int | float]:
+    """The ``stage_*`` numbers of a reward object."""
+    rows = detail.items() if isinstance(detail, dict) else ()
+    return {name: value for name, value in rows if name.startswith("stage_") and type(value) in (int, float)}
 
 
 def _reward(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
+from uuid import UUID
 
 from relaxforge.core.errors import ConfigError
 
@@ -51,3 +53,48 @@ class RunConfig:
             raise ConfigError(
                 "--save-debug-rollout-data must contain {rollout_id}, for example dump/{rollout_id}.jsonl"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceConfig:
+    workspace_url: str | None = None
+    """Workspace that gets the evidence of every Session, for example `https://workspace.example.org`. It is sent from
+    the run's own files by a process of its own, so a workspace that is slow or away slows no step. None: none."""
+
+    workspace_token_file: str | None = None
+    """File (mode 0600) with an API token that may `ingest`. None: the variable RELAXFORGE_WORKSPACE_TOKEN."""
+
+    database_url_file: str | None = None
+    """File (mode 0600) with the URL of a workspace's database for the role relaxforge_app, to write there directly
+    instead of --workspace-url."""
+
+    workspace_organization: str | None = None
+    """Id of the organization whose rows are written with --database-url-file."""
+
+    workspace_drain_timeout: float = 60.0
+    """Seconds at the end of a run for what is not sent yet; `relaxforge send` sends the rest later."""
+
+    def __post_init__(self) -> None:
+        if self.workspace_url is not None and self.database_url_file is not None:
+            raise ConfigError("--workspace-url and --database-url-file exclude each other: evidence goes to one place")
+        if self.workspace_url is not None:
+            _check_url(self.workspace_url)
+        if self.database_url_file is not None and self.workspace_organization is None:
+            raise ConfigError("--database-url-file needs --workspace-organization, the id of the organization")
+        if self.workspace_organization is not None:
+            _check_uuid(self.workspace_organization)
+        if not self.workspace_drain_timeout >= 0:
+            raise ConfigError(f"--workspace-drain-timeout must be >= 0 seconds, got {self.workspace_drain_timeout}")
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        raise ConfigError(f"--workspace-url must be like https://workspace.example.org, got {url!r}")
+
+
+def _check_uuid(text: str) -> None:
+    try:
+        UUID(text)
+    except ValueError:
+        raise ConfigError(f"--workspace-organization must be the id of an organization, got {text!r}") from None
