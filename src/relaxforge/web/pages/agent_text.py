@@ -17,6 +17,13 @@ _HIDDEN = re.compile(
 )
 
 
+_C0 = (
+    "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI "
+    "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US"
+)
+_NAMES = {**dict(enumerate(_C0.split(" "))), 0x7F: "DEL"}
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """The beginning of a text; ``hidden`` characters (of ``total``) are left out."""
@@ -29,16 +36,14 @@ class Folded:
 def visible(text: str) -> str:
     """``text`` with colour codes removed and every other control, bidirectional or invisible character written out.
 
-    A control character becomes its picture (``\\x1b`` is shown as ``␛``), the others their code point (``⟨U+202E⟩``).
+    Control characters get their names (``⟨ESC⟩``), the others their code points (``⟨U+202E⟩``).
     """
     return _HIDDEN.sub(_picture, _COLOUR.sub("", text.replace("\r\n", "\n")))
 
 
 def _picture(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
+    return f"\u27e8{_NAMES.get(code) or f'U+{code:04X}'}\u27e9"
 
 
 def fold(text: str, lines: int = FOLD_LINES, characters: int = FOLD_CHARACTERS) -> Folded:
@@ -62,3 +67,8 @@ def first_line(text: str, characters: int = 160) -> str:
     """One line that says what ``text`` is about."""
     line = text.strip().split("\n", 1)[0]
     return visible(line[:characters]) + ("\u2026" if len(line) > characters or "\n" in text.strip() else "")
+
+
+def short_line(text: str, characters: int = 140) -> bool:
+    """Whether ``text`` fits on one line beside other things."""
+    return 0 < len(text) <= characters and "\n" not in text

@@ -141,3 +141,15 @@ def segments(parts: Mapping[str, float]) -> list[Segment]:
         placed.append(Segment(name, index, round(at, 3), round(length, 3), value))
         at += length
     return placed
+
+
+PHASES = ("prepare", "wait", "model", "agent", "reward")
+
+
+def phases(durations: Mapping[str, float]) -> dict[str, float]:
+    """Seconds one after the other, from the phases of a Session: its active time is the model's and the agent's."""
+    rest = {name: value for name, value in durations.items() if name not in ("active", "generation")}
+    active = durations.get("active", 0.0)
+    model = min(active, durations.get("generation", 0.0))
+    apart = {"model": model, "agent": active - model, **rest}
+    return {name: apart[name] for name in (*PHASES, *sorted(set(apart) - set(PHASES))) if name in apart}

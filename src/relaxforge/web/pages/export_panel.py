@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from relaxforge.export.kinds import DEFAULT_FORMAT
+from typing import Any
+from uuid import UUID
+
+from fastapi import Request
+
+from relaxforge.core.errors import RelaxForgeError
+from relaxforge.export.kinds import DEFAULT_FORMAT, FORMATS, KINDS, choose
+from relaxforge.store import rollouts
+from relaxforge.store.database import Row, Transaction
+from relaxforge.web.pages.html import address
 
 MEANINGS = {
     "all": "every rollout, not scored ones too",
@@ -34,7 +43,7 @@ async def panel(
     counts = await rollouts.counts(tx, chosen)
     scope = {"environmentVersionId": version_id} if version_id else {"environmentId": environment["id"]}
     kinds = [_kind(kind, format, getattr(counts, kind), scope) for kind in KINDS]
-    usable = next((kind["url"] for kind in kinds if kind["usable"] and kind["name"] != "all"), kinds[0]["url"])
+    usable = sorted((kind for kind in kinds if kind["usable"]), key=lambda kind: kind["name"] != "failed")[0]["url"]
     origin = (request.app.state.config.public_url or str(request.base_url)).rstrip("/")
     return {
         "kinds": kinds,

@@ -35,11 +35,15 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One State of the tree. ``depth`` grows only where conversations part; ``branches`` is how many follow it."""
+    """One State of the tree. ``depth`` grows only where conversations part.
+
+    ``branches`` is how many follow it; ``branch`` which of several after the same State it is, counted from 1, else 0.
+    """
 
     state: str
     kind: str
     depth: int
+    branch: int
     branches: int
     roles: str
     text: str
@@ -110,31 +114,37 @@ def tree_of(line: Mapping[str, Any]) -> tuple[list[Node], int]:
         children.setdefault(parent if parent in names else None, []).append(state)
     samples = {sample.get("state"): sample.get("name") or "sample" for sample in line.get("samples", ())}
     nodes: list[Node] = []
-    for state, depth, branches in _walk(children):
+    for state, depth, branch in _walk(children):
         if len(nodes) == MOST_STATES:
             break
-        nodes.append(_node(state, depth, branches, samples))
+        nodes.append(_node(state, depth, branch, len(children.get(state.get("state"), ())), samples))
     return nodes, len(states)
 
 
 def _walk(children: Mapping[str | None, Sequence[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int, int]]:
     """Depth first without recursion: a Session may have thousands of Turns one after the other."""
-    waiting = [(state, 0) for state in reversed(children.get(None, ()))]
+    waiting = _siblings(children.get(None, ()), 0)
     while waiting:
-        state, depth = waiting.pop()
-        following = children.get(state.get("state"), ())
-        yield state, depth, len(following)
-        deeper = depth + (len(following) > 1)
-        waiting.extend((child, deeper) for child in reversed(following))
+        state, depth, branch = waiting.pop()
+        yield state, depth, branch
+        waiting.extend(_siblings(children.get(state.get("state"), ()), depth))
 
 
-def _node(state: Mapping[str, Any], depth: int, branches: int, samples: Mapping[Any, str]) -> Node:
+def _siblings(states: Sequence[dict[str, Any]], depth: int) -> list[tuple[dict[str, Any], int, int]]:
+    """The States that follow one, last first: alone they go on at its depth, several are deeper and numbered."""
+    several = len(states) > 1
+    numbered = [(state, depth + several, index if several else 0) for index, state in enumerate(states, 1)]
+    return numbered[::-1]
+
+
+def _node(state: Mapping[str, Any], depth: int, branch: int, branches: int, samples: Mapping[Any, str]) -> Node:
     message = state.get("message")
     messages = message if isinstance(message, list) else [message or {}]
     return Node(
         str(state.get("state")),
         str(state.get("kind")),
         min(depth, 12),
+        branch,
         branches,
         ", ".join(dict.fromkeys(str(each.get("role", "")) for each in messages)),
         first_line(" ".join(filter(None, map(_gist, messages))), 140),

@@ -143,6 +143,7 @@ def _templates() -> Environment:
     )
     filters: Iterable[tuple[str, Any]] = (
         ("visible", agent_text.visible), ("fold", agent_text.fold), ("first_line", agent_text.first_line),
+        ("short_line", agent_text.short_line),
         ("utc", _utc), ("percent", _percent), ("num", number), ("whole", _whole), ("seconds", _seconds),
         ("short", _short), ("words", _words), ("model_name", _model_name), ("pretty", _pretty), ("compact", _compact),
         ("hex", _hex), ("hex16", _hex16),

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from relaxforge.web.errors import Problem
-from relaxforge.web.pages import sign_in
+from relaxforge.web.pages import comparison, environments, findings, people, runs, sign_in, training, trials
 from relaxforge.web.pages.html import page
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -20,18 +20,17 @@ HTMX = ("django_htmx", "static/django_htmx")
 def install(app: FastAPI) -> None:
     """Add the routes of the pages, their static files, and the page that says what an error says."""
     app.mount("/static", StaticFiles(directory=STATIC, packages=[HTMX]), name="static")
-    for module in (sign_in,):
+    for module in (sign_in, environments, runs, trials, comparison, findings, training, people):
         app.include_router(module.router)
     app.state.error_page = error_page
 
 
 def error_page(request: Request, problem: Problem) -> Response:
     """What a person sees instead of a problem document; htmx gets the sentence alone."""
-    if "hx-request" in request.headers:
-        return page(request, "error_part.html", title=problem.title, code=problem.status, problem=problem)
+    template = "error_part.html" if "hx-request" in request.headers else "error.html"
     return page(
         request,
-        "error.html",
+        template,
         title=problem.title,
         code=problem.status,
         problem=problem,

@@ -25,7 +25,7 @@ from relaxforge.web.parameters import before, cursor_after
 router = APIRouter(include_in_schema=False)
 
 PAGE_ROWS = 50
-MOST_TASKS, MOST_LISTED = 100, 100
+MOST_TASKS, MOST_LISTED, MOST_WHOLE = 100, 100, 200
 """What the page of one run shows at most; the list of Trials has the rest."""
 
 STATUSES = ("queued", "running", "succeeded", "failed", "cancelled")
@@ -113,6 +113,8 @@ async def _live(tx: Snapshot, run: Row) -> dict[str, Any]:
     threshold = configuration["pass_threshold"]
     each = [shown(attempt, threshold) for attempt in attempts]
     tasks = _tasks(each)
+    newest = await trials.list_trials(tx, before=None, limit=MOST_WHOLE, evaluation_run_id=run["id"])
+    whole = {row["id"]: row for row in newest}
     return {
         "run": run,
         "live": run["status"] not in api.ENDED,
@@ -120,7 +122,8 @@ async def _live(tx: Snapshot, run: Row) -> dict[str, Any]:
         "ended": sum(attempt["status"] not in ("created", "running") for attempt in attempts),
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
-        "listed": failures_first(each)[:MOST_LISTED],
+        "repeated": len({attempt["retry_of_id"] for attempt in attempts} - {None}),
+        "listed": [shown(whole.get(one.row["id"], one.row), threshold) for one in failures_first(each)[:MOST_LISTED]],
         "summary": run["summary"]
         or (summarise(attempts, configuration["attempt_count"], threshold) if attempts else None),
     }

@@ -15,7 +15,7 @@ from relaxforge.store.database import Row
 from relaxforge.web.caller import Reader, Snapshot
 from relaxforge.web.errors import not_found
 from relaxforge.web.pages.agent_text import whole
-from relaxforge.web.pages.charts import segments
+from relaxforge.web.pages.charts import phases, segments
 from relaxforge.web.pages.choices import environment_choices
 from relaxforge.web.pages.evidence import session_of, trajectory_of
 from relaxforge.web.pages.filters import EvidenceFilter, From
@@ -98,7 +98,7 @@ async def show_trial(
     start: From = 1,
 ) -> Response:
     trial = await trials.get_trial(tx, trial_id)
-    place = await trials.neighbours(tx, trial_id)
+    place = await trials.neighbours(tx, trial)
     return page(
         request,
         "trial.html",
@@ -118,7 +118,7 @@ async def show_trial(
         outcome=outcome(trial),
         earlier=place["earlier_id"],
         following=place["later_id"],
-        phases=segments(trial["durations"]),
+        phases=segments(phases(trial["durations"])),
         tab=tab,
         tabs=TABS,
         **await _TAB[tab](tx, trial, q, start),

@@ -72,12 +72,28 @@ function clicked(event) {
   }
 }
 
+// A table that is wider than the window can be scrolled with the arrow keys, and is a stop for Tab only then.
+function markWide() {
+  for (const part of document.querySelectorAll(".scroll")) {
+    if (part.scrollWidth > part.clientWidth) {
+      part.tabIndex = 0;
+      part.setAttribute("role", "group");
+      part.setAttribute("aria-label", "Table, scrolls sideways");
+    } else {
+      part.removeAttribute("tabindex");
+    }
+  }
+}
+
+addEventListener("resize", markWide);
+document.addEventListener("htmx:afterSettle", markWide);
 document.addEventListener("keydown", pressed);
 document.addEventListener("click", clicked);
 document.addEventListener("change", (event) => {
   if (event.target.id === "keys-on") localStorage.setItem("relaxforge-keys", event.target.checked ? "on" : "off");
 });
 document.addEventListener("DOMContentLoaded", () => {
+  markWide();
   const box = document.getElementById("keys-on");
   if (box) box.checked = keysAreOn();
 });
