@@ -15,11 +15,14 @@ import psycopg
 import pytest
 
 from relaxforge.core.errors import ConfigError, StorageError
-from relaxforge.store.admin import install
+from relaxforge.store import guard, programs
+from relaxforge.store.admin import create_first_owner, install, organizations
+from relaxforge.store.database import Database
 from relaxforge.store.embedded import EmbeddedPostgres
 from relaxforge.store.urls import with_parts
 
 FAST = {"fsync": "off"}
+MANAGED = ("CREATE ROLE managed LOGIN CREATEROLE PASSWORD 'secret'", "CREATE DATABASE managed OWNER managed")
 ONLY_AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts the server as somebody else")
 STARTED_AND_KILLED = """
 import os, signal, sys
@@ -125,17 +128,50 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(cluster):
         pass
 
 
-def test_a_long_path_gets_its_socket_elsewhere():
-    folder = Path(tempfile.mkdtemp(prefix="relaxforge-test-")) / ("x" * 100)
-    folder.mkdir()
-    folder.parent.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder, FAST) as server:
-            host = Path(psycopg.conninfo.conninfo_to_dict(server.admin_url)["host"])
-            psycopg.connect(server.admin_url).close()
-        assert not host.exists()
-    finally:
-        shutil.rmtree(folder.parent)
+@pytest.fixture
+def fresh_folder():
+    folder = Path(tempfile.mkdtemp(prefix="relaxforge-test-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_an_administrator_without_superpowers_is_enough(fresh_folder, on_loop):
+    """As on a managed server, which nobody installed anything on before."""
+
+    async def check(url, role):
+        async with Database(url, most=1) as database, database.outside() as tx:
+            await guard.check(tx, role)
+
+    with EmbeddedPostgres(fresh_folder, FAST) as server:
+        with psycopg.connect(server.admin_url, autocommit=True) as connection:
+            for statement in MANAGED:
+                connection.execute(statement)
+        url = with_parts(server.admin_url, user="managed", password="secret", dbname="managed")
+        installed = install(url)
+        assert install(url).applied == ()
+        made, _ = create_first_owner(url, organization="Managed", email="first@a.example", password_hash="h")
+        assert organizations(url) == [(made, "Managed")]
+        on_loop(check(installed.app_url, "app"))
+        on_loop(check(installed.worker_url, "worker"))
+
+
+@ONLY_AS_ROOT
+def test_as_root_programs_that_its_account_cannot_reach_are_copied(fresh_folder, tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
+    found = programs._installed(fresh_folder / "none")
+    hidden = programs._copied(found, tmp_path / "environment")
+    monkeypatch.setattr(programs, "_installed", lambda version_file: hidden)
+    for _ in range(2):
+        with EmbeddedPostgres(fresh_folder, FAST) as server:
+            assert psutil.Process(server.pid).cmdline()[0].startswith(str(fresh_folder / "programs"))
+
+
+def test_a_long_path_gets_its_socket_elsewhere(fresh_folder):
+    with EmbeddedPostgres(fresh_folder / ("x" * 100), FAST) as server:
+        host = Path(psycopg.conninfo.conninfo_to_dict(server.admin_url)["host"])
+        psycopg.connect(server.admin_url).close()
+    assert not host.exists()
 
 
 def test_what_does_not_run_has_no_address(cluster):

@@ -69,27 +69,6 @@ def test_a_migration_that_fails_leaves_nothing(empty, monkeypatch):
         assert connection.execute("SELECT to_regclass('relaxforge.half')").fetchone() == (None,)
 
 
-def test_an_administrator_without_superpowers_is_enough(empty, postgres_server):
-    """As on a managed server: may create roles, and owns the database."""
-    role = f"managed_{secrets.token_hex(3)}"
-    name = psycopg.conninfo.conninfo_to_dict(empty)["dbname"]
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {role} LOGIN CREATEROLE PASSWORD 'secret'")
-        connection.execute(f"ALTER DATABASE {name} OWNER TO {role}")
-        # The roles exist already, made by somebody else; a managed server would have made them for this role.
-        for made in ("relaxforge_owner", "relaxforge_definer", "relaxforge_app", "relaxforge_worker"):
-            connection.execute(f"GRANT {made} TO {role} WITH ADMIN OPTION")
-        try:
-            url = with_parts(empty, user=role, password="secret")
-            assert len(admin.install(url).applied) == len(migrations())
-            made = admin.create_first_owner(url, organization="Managed", email="first@a.example", password_hash="h")
-            assert admin.organizations(url) == [(made[0], "Managed")]
-        finally:
-            connection.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
-
-
 def test_somebody_who_may_not_is_told_who_may(database_urls):
     with pytest.raises(
         ConfigError, match=r"the administrator may not do this: .*connect as a superuser, or as a role with"

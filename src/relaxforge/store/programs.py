@@ -74,13 +74,22 @@ def find_programs(folder: Path) -> Programs:
         )
     if programs.can_enter(found / "postgres"):
         return programs
-    copy = folder / found.parent.name
+    return Programs(_copied(found, folder / "programs"), programs.account)
+
+
+def _copied(found: Path, to: Path) -> Path:
+    """The programs with their libraries, which the wheel keeps in a folder beside the package."""
+    installation, package = found.parent, found.parent.parent
+    copy = to / package.name / installation.name / "bin"
     if not copy.exists():
-        partial = copy.with_name(f"{copy.name}.new")
+        partial = to.with_name(f"{to.name}.new")
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(found.parent, partial, symlinks=True)
-        partial.rename(copy)
-    return Programs(copy / "bin", programs.account)
+        shutil.copytree(installation, partial / package.name / installation.name, symlinks=True)
+        for libraries in package.parent.glob(f"{package.name}.libs"):
+            shutil.copytree(libraries, partial / libraries.name)
+        shutil.rmtree(to, ignore_errors=True)
+        partial.rename(to)
+    return copy
 
 
 def _installed(version_file: Path) -> Path:
