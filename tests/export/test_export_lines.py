@@ -3,12 +3,19 @@
 import json
 from datetime import datetime, timedelta, timezone
 
+import atif
 import pytest
 from export_parts import Forest, call, dump, result, said, shop, stored, user
+from hypothesis import given
+from hypothesis import strategies as st
 
+from relaxforge.core.text import Cleaner
+from relaxforge.export.atif import atif_line
 from relaxforge.export.errors import SelectionError
+from relaxforge.export.evidence import evidence_of
 from relaxforge.export.kinds import FORMATS, KINDS, choose
 from relaxforge.export.lines import preference_line, rollout_line, single_rollout
+from relaxforge.export.log import Log
 
 SEED_KEYS = [
     "schemaVersion", "privacyClass", "format", "rolloutId", "seed", "reward", "evaluationRunId", "trajectory",
@@ -130,3 +137,27 @@ def test_an_unknown_kind_lists_the_five_and_the_nearest():
         choose("all", "parquet")
     with pytest.raises(SelectionError, match="tokens goes with format atif only"):
         choose("all", tokens=True)
+
+
+@given(texts=st.lists(st.tuples(st.text(), st.text(), st.text()), max_size=4), log=st.text())
+def test_whatever_an_agent_writes_becomes_one_line_that_says_the_same(texts, log):
+    extra = [dict(zip(("tool", "command", "observation"), row, strict=True)) for row in texts]
+    kept = evidence_of(dump(steps=extra), Log.of(log))
+    data = rollout_line(stored(trajectory=kept.trajectory, trajectory_status="present"))
+    assert data.count(b"\n") == 1
+    line = json.loads(data)
+    clean = Cleaner()
+    rows = [(step["tool"], step["command"], step["observation"]) for step in line["trajectory"]]
+    assert rows == [tuple(clean.text(text) for text in row) for row in texts]
+    assert [step["step"] for step in line["trajectory"]] == list(range(1, len(texts) + 1))
+    assert "\0" not in data.decode()
+
+
+@given(texts=st.lists(st.text(), min_size=1, max_size=5))
+def test_any_text_becomes_a_document_that_atif_takes(texts):
+    forest, parent = Forest(), None
+    for text in texts:
+        parent = forest.turn(parent, [user(text)], said(text))
+    document = json.loads(atif_line(stored(dump(forest, exported=parent))))
+    atif.Trajectory.model_validate(document, strict=True)
+    assert [step["message"] for step in document["steps"][::2]] == [Cleaner().text(text) for text in texts]
