@@ -61,7 +61,7 @@ class MemorySession:
     async def lost(self, request: ModelRequest) -> None:
         """There is no generation to end."""
 
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         return len(request.messages)
 
     def refused(self, request_api: str, error: Exception) -> None:

@@ -71,7 +71,7 @@ class ScriptedSession:
         if self.gate is not None:
             self.gate.set()
 
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         self.counted.append(request)
         return 17
 

@@ -162,7 +162,7 @@ def test_a_count_is_what_the_next_request_uses_and_leaves_no_trace(renderer):
         for _ in range(2):
             for request in (chat(*history), chat(*history, tools=(SEARCH,))):
                 states, records = len(session.forest.states), len(session.records)
-                counted = session.count(request)
+                counted = await session.count(request)
                 assert (len(session.forest.states), len(session.records)) == (states, records)
                 turn = await session.turn(request)
                 assert counted == turn.usage.prompt_tokens
@@ -191,7 +191,7 @@ def test_an_image_is_refused_by_its_path_in_the_request(renderer):
     async def main():
         session = new_session(renderer, HeardEngine(renderer, says("a")))
         picture = Message("user", (ImagePart("http://x/y.png", "00", "messages[0].content[1].source.url"),))
-        for refuse in (lambda: ask(session, picture), lambda: asyncio.to_thread(session.count, chat(picture))):
+        for refuse in (lambda: ask(session, picture), lambda: session.count(chat(picture))):
             with pytest.raises(RequestError) as caught:
                 await refuse()
             assert (caught.value.status, caught.value.code) == (400, "image_unsupported")

@@ -116,7 +116,7 @@ class SessionDoor(Protocol):
         """
         ...
 
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         """Tokens of the prompt that ``request`` would give; changes nothing. Errors: ``RequestError``."""
         ...
 

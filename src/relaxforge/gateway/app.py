@@ -95,7 +95,7 @@ class ModelApi:
     async def _count(self, dialect: Messages, exchange: Exchange) -> None:
         door = self._open(exchange)
         body = await exchange.body(self._config.max_body_bytes)
-        tokens = door.count(dialect.read_to_count(body, exchange.headers, door))
+        tokens = await door.count(dialect.read_to_count(body, exchange.headers, door))
         await exchange.answer(200, msgspec.json.encode({"input_tokens": tokens}))
 
     def _open(self, exchange: Exchange) -> SessionDoor:

@@ -43,9 +43,13 @@ class TextTokenizer:
             if found > most:
                 raise TooManyTokensError(found)
         try:
-            return self._backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+            return self._ids(text)
         except TypeError:
-            return self._backend.encode(whole_characters(text), add_special_tokens=False).ids  # type: ignore[no-any-return]
+            return self._ids(whole_characters(text))
+
+    def _ids(self, text: str) -> list[int]:
+        # A batch of one: unlike ``encode`` it lets other threads work meanwhile, and it keeps no positions in the text.
+        return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``, special tokens spelled out. Incomplete characters become U+FFFD, unknown ids nothing."""

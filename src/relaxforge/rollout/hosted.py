@@ -40,7 +40,7 @@ class HostedSession(Session):
         super().__init__(identity, limits, sampling, strict_history=strict_history, retry_policy=retry_policy)
         self._model = model
 
-    def count(self, request: ModelRequest) -> int:  # noqa: ARG002 - nothing of it helps
+    async def count(self, request: ModelRequest) -> int:  # noqa: ARG002 - nothing of it helps
         """Refused: only the provider knows its tokens."""
         raise RequestError(
             "tokens of a hosted model cannot be counted before it has answered", status=501, code="not_supported"

@@ -123,7 +123,7 @@ class Session(ABC):
             await self._abort(served.record.request_id)
 
     @abstractmethod
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         """Tokens of the prompt that ``request`` would give. Errors: ``RequestError``."""
 
     @abstractmethod
@@ -204,6 +204,10 @@ class Session(ABC):
         started = time.monotonic()
         await self.lease.wait()
         record.held_s = time.monotonic() - started
+        self._require_wanted(record)
+
+    def _require_wanted(self, record: RequestRecord) -> None:
+        """To ask after every wait before the generation, which alone can be aborted. Errors: ``RequestError``."""
         if self._sealed:
             raise discarded(self.session_id)
         if record.abandoned:

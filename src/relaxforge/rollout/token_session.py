@@ -30,6 +30,9 @@ from relaxforge.render.renderer import Renderer
 from relaxforge.rollout.requests import RequestRecord, RetryPolicy
 from relaxforge.rollout.session import Session, SessionIdentity, SessionLimits, discarded, gone
 
+LONG = 8192
+"""Characters that take longer to tokenise (4 to 10 ms) than others should wait; a thread then does it."""
+
 
 class TokenSession(Session):
     """Answers from an engine and keeps exactly what it sampled. ``check_every``: compare every n-th Turn's prompt."""
@@ -51,12 +54,14 @@ class TokenSession(Session):
         self._renderer = renderer
         self._check_every = check_every
         self._comparisons: list[asyncio.Task[dict[str, int]]] = []
+        self._in_order = asyncio.Lock()
 
-    def count(self, request: ModelRequest) -> int:
+    async def count(self, request: ModelRequest) -> int:
         """Tokens of the prompt that ``request`` would give. Errors: ``RequestError``."""
         pending = self.forest.begin(request)
         try:
-            return pending.parent.length + len(self._observe(pending).ids)
+            observation = await self._observed(pending)
+            return pending.parent.length + len(observation.ids)
         except RenderError as error:
             raise self._as_request_error(error) from error
 
@@ -72,7 +77,8 @@ class TokenSession(Session):
         self, request: ModelRequest, record: RequestRecord, said: Callable[[TextPiece], None] | None
     ) -> ModelTurn:
         pending = await self._placed(request, record)
-        observation = self._observe(pending)
+        observation = await self._observed(pending)
+        self._require_wanted(record)
         record.count(observation.normalised)
         prompt = pending.parent.lineage_ids()
         prompt.extend(observation.ids)
@@ -100,6 +106,13 @@ class TokenSession(Session):
             raise discarded(self.session_id)
         self._check_render(pending, observation)
         return self._turn(request, record, parsed.message, generation, len(prompt))
+
+    async def _observed(self, pending: PendingTurn) -> Observation:
+        """A long text is tokenised off the event loop, and no later request of the Session overtakes it."""
+        async with self._in_order:
+            if pending.observation is None and _characters(pending) > LONG:
+                return await asyncio.to_thread(self._observe, pending)
+            return self._observe(pending)
 
     def _observe(self, pending: PendingTurn) -> Observation:
         if pending.observation is not None:
@@ -193,6 +206,15 @@ class TokenSession(Session):
         text, raw = self._renderer.token_text, self._renderer.token_bytes
         pairs = zip(generation.ids, generation.logprobs, strict=True)
         return tuple(TokenLogprob(text(token), logprob, raw(token)) for token, logprob in pairs)
+
+
+def _characters(pending: PendingTurn) -> int:
+    """How long the text is that is to be tokenised, roughly: what the template adds is not counted."""
+    request = pending.request
+    if pending.parent.is_response:
+        return sum(len(message.text) for message in request.messages[pending.split :])
+    tools = sum(len(tool.parameters) for tool in request.tools)
+    return tools + sum(len(message.text) for message in request.messages)
 
 
 def _derive(seed: int, number: str) -> int:
