@@ -9,6 +9,8 @@ import pytest
 from export_parts import Forest, call, dump, result, said, shop, stored, user
 
 from relaxforge.export.atif import atif_document, atif_line
+from relaxforge.export.evidence import evidence_of
+from relaxforge.export.log import Log
 
 TOOLS = [[{"type": "function", "function": {"name": "mcp", "parameters": {"type": "object", "properties": {}}}}]]
 
@@ -106,6 +108,13 @@ def test_tokens_are_left_out_unless_asked_for():
         "completion_token_ids": [7, 8], "logprobs": [-0.5, -0.25],
     }  # fmt: skip
     assert all(math.isfinite(value) for value in steps[3]["metrics"]["logprobs"])
+
+
+def test_no_token_is_shown_after_one_that_spelled_a_secret():
+    kept = evidence_of(shop_line(), Log.of(""), secrets=["placed ORD-8841"])
+    steps = atif_document(stored(session=kept.session), tokens=True)["steps"]
+    assert ["completion_token_ids" in step.get("metrics", {}) for step in steps] == [False, False, True, True, False]
+    assert steps[3]["observation"]["results"][0]["content"] == "[redacted]"
 
 
 def test_forks_and_side_conversations_are_embedded_and_what_they_share_is_marked_as_copied():

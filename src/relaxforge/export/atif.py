@@ -85,9 +85,11 @@ class _Writer:
 
     def steps(self, leaf: str) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = []
-        prompt: list[int] = []
+        prompt: list[int] | None = []
         for state in self._forest.lineage(leaf):
             known = len(steps)
+            if state.get("redacted"):
+                prompt = None  # Ids that spell a secret were not kept, so from here on the prompt is not whole.
             if state["kind"] == "observation":
                 _observe(state, steps)
             else:
@@ -96,10 +98,11 @@ class _Writer:
                 for step in steps[known:]:
                     step["is_copied_context"] = True
             self._written.add(state["state"])
-            prompt += state["tokens"]
+            if prompt is not None:
+                prompt += state["tokens"]
         return steps
 
-    def _said(self, state: StateRow, prompt: Sequence[int]) -> dict[str, Any]:
+    def _said(self, state: StateRow, prompt: Sequence[int] | None) -> dict[str, Any]:
         step = _agent_step(state["message"], llm_call_count=1)
         if reasoning := state["message"].get("reasoning_content"):
             step["reasoning_content"] = reasoning
@@ -107,15 +110,15 @@ class _Writer:
             step["metrics"] = metrics
         return step
 
-    def _metrics(self, state: StateRow, prompt: Sequence[int]) -> dict[str, Any]:
+    def _metrics(self, state: StateRow, prompt: Sequence[int] | None) -> dict[str, Any]:
         counted = self._usage.get(state["state"])
         if counted:
             metrics = {key: counted[key] for key in _USAGE if counted.get(key) is not None}
-        elif state["tokens"]:
+        elif state["tokens"] and prompt is not None:
             metrics = {"prompt_tokens": len(prompt), "completion_tokens": len(state["tokens"])}
         else:
             return {}
-        if self._tokens and state["tokens"]:
+        if self._tokens and state["tokens"] and prompt is not None:
             metrics["prompt_token_ids"] = list(prompt)
             metrics["completion_token_ids"] = state["tokens"]
             metrics["logprobs"] = state["logprobs"]

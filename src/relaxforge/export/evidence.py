@@ -33,7 +33,7 @@ def evidence_of(
     extra = None if extra_steps is None else cleaner.value(list(extra_steps))
     steps = steps_of(session, extra)
     text, log_truncated = log.within(log_limit_bytes, cleaner)
-    prompt_tokens, completion_tokens = usage_of(session)
+    prompt_tokens, completion_tokens = usage_of(line)
     failure = session.get("failure")
     durations = {phase: seconds for phase, seconds in session["duration_s"].items() if seconds is not None}
     return TrialEvidence(
@@ -121,12 +121,11 @@ def _clean_session(line: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
         if told:
             hidden.add(state["state"])
         forest.append({**state, "message": message, **(_NO_TOKENS if told else {}), "redacted": told})
-    samples = line.get("samples") or []
+    samples = cleaner.value(line.get("samples") or [])
     if hidden:
         samples = [{**sample, "tokens": [], "loss_mask": [], "logprobs": []} for sample in samples]
-    rest = {key: value for key, value in line.items() if key not in ("forest", "samples")}
-    clean: dict[str, Any] = cleaner.value(rest)
-    return {**clean, "forest": forest, "samples": cleaner.value(samples)}
+    done = {"forest": forest, "samples": samples}
+    return {key: done[key] if key in done else cleaner.value(value) for key, value in line.items()}
 
 
 _NO_TOKENS: dict[str, Any] = {"tokens": [], "logprobs": []}
