@@ -180,6 +180,16 @@ async def cancel_run(tx: Transaction, run_id: UUID, mode: str, summarise: Summar
     return await get_run(tx, run_id)
 
 
+async def begin(tx: Transaction, run_id: UUID) -> None:
+    """The run is under way."""
+    await tx.run("evaluations.begin_run", run_id=run_id)
+
+
+async def wait_again(tx: Transaction, run_id: UUID) -> None:
+    """The run waits for another worker."""
+    await tx.run("evaluations.wait_again", run_id=run_id)
+
+
 async def conclude(tx: Transaction, run_id: UUID, status: RunEnd, summarise: Summarise) -> None:
     """End a run with the summary of its attempts as they stand."""
     run = await get_run(tx, run_id)

@@ -11,7 +11,7 @@ from relaxforge.store import artifacts, jobs
 from relaxforge.store.database import Row, Transaction
 from relaxforge.store.errors import LeaseLostError, MissingError
 from relaxforge.store.evidence_columns import evidence_columns
-from relaxforge.store.jobs import Lease
+from relaxforge.store.jobs import CancelMode, Lease
 
 MOST_RETRIES = 3
 """New rows that an attempt gets when its worker is lost again and again."""
@@ -61,11 +61,15 @@ async def planned(tx: Transaction, run_id: UUID) -> list[Planned]:
     ]  # fmt: skip
 
 
-async def start(tx: Transaction, lease: Lease, trial_id: UUID, session_key: str) -> None:
-    """Note that an attempt starts now. Errors: ``LeaseLostError``."""
-    await jobs.hold(tx, lease)
+async def start(tx: Transaction, lease: Lease, trial_id: UUID, session_key: str) -> CancelMode | None:
+    """Note that an attempt starts now, unless its run was cancelled: then how. Errors: ``LeaseLostError``."""
+    job = await jobs.hold(tx, lease)
+    if job["cancel_mode"] is not None:
+        mode: CancelMode = job["cancel_mode"]
+        return mode
     if not await tx.run("trials.start", trial_id=trial_id, lease_token=lease.token, session_key=session_key):
         raise LeaseLostError(f"trial {trial_id} has ended or belongs to another worker; it is not started again")
+    return None
 
 
 async def phase(tx: Transaction, lease: Lease, trial_id: UUID, name: str) -> None:
@@ -73,9 +77,12 @@ async def phase(tx: Transaction, lease: Lease, trial_id: UUID, name: str) -> Non
     await tx.run("trials.phase", trial_id=trial_id, lease_token=lease.token, phase=name)
 
 
-async def finish(tx: Transaction, lease: Lease, trial_id: UUID, evidence: TrialEvidence) -> None:
+async def finish(
+    tx: Transaction, lease: Lease, trial_id: UUID, evidence: TrialEvidence, *, again: bool = False
+) -> None:
     """Keep an ended attempt: artifacts, Trial and rollout row, all or nothing. Doing it again changes nothing.
 
+    ``again``: the attempt gets a new row, because its result was lost through a fault of ours.
     Errors: ``LeaseLostError`` when another worker has the job by now; the result is late, and not wanted.
     """
     standing = await tx.one("trials.standing", trial_id=trial_id)
@@ -95,6 +102,8 @@ async def finish(tx: Transaction, lease: Lease, trial_id: UUID, evidence: TrialE
     if not kept:
         raise LeaseLostError(f"trial {trial_id} was closed before its result came")
     await tx.run("trials.add_rollout", trial_id=trial_id)
+    if again:
+        await tx.run("trials.retry", trial_id=trial_id, most_retries=MOST_RETRIES)
 
 
 async def lose(tx: Transaction, lease: Lease, run_id: UUID, message: str, *, trial_id: UUID | None = None) -> int:
