@@ -206,6 +206,8 @@ def test_a_setting_that_cannot_work_ends_before_anything_starts(flow, flags, mes
     assert run.code == 2
     assert message in run.err
     assert not run.run_dir.exists()
+    assert message in (checked := flow("reporter", [GOOD], [REPLY], command="doctor", **flags)).out + checked.err
+    assert checked.code == 2
 
 
 class SentRun(Run):

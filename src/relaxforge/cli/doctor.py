@@ -16,6 +16,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.environment import withheld
 from relaxforge.cli.config import Config
 from relaxforge.cli.conversation import visible
+from relaxforge.cli.evidence import order_of
 from relaxforge.cli.places import checkpoints_of, feed_of, run_path, schedule_words, steps_of, with_schedule
 from relaxforge.core.errors import ConfigError, RelaxForgeError
 from relaxforge.credit.functions import load_function
@@ -24,6 +25,7 @@ from relaxforge.gateway.server import check_addresses
 from relaxforge.models.resolve import resolve
 from relaxforge.render.renderer import Renderer
 from relaxforge.runs.checkpoint import find_checkpoint, read_state
+from relaxforge.runs.evidence_process import open_workspace
 from relaxforge.tasks.dataset import open_held_out, open_training
 
 Level = Literal["ok", "note", "warning", "problem"]
@@ -197,6 +199,15 @@ def capacity(config: Config) -> Iterator[Finding]:
     yield Finding("ok", f"external_slots >= max(T, E_peak) = {max(train, peak)}; fewer can block the first requests")
 
 
+def workspace(config: Config) -> Iterator[Finding]:
+    """Where evidence goes, and whether the credential for it is there; nobody is asked."""
+    order = order_of(config.workspace, run_path(config), ())
+    if order is None:
+        yield Finding("note", "evidence stays in the run folder (--workspace-url sends it to a workspace, too)")
+    else:
+        yield Finding("ok", f"evidence goes to {open_workspace(order).name}")
+
+
 SECTIONS: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "configuration": configuration,
     "data": data,
@@ -207,4 +218,5 @@ SECTIONS: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "chat template": template,
     "engine": engine,
     "capacity": capacity,
+    "workspace": workspace,
 }

@@ -66,10 +66,10 @@ class WorkspaceConfig:
 
     database_url_file: str | None = None
     """File (mode 0600) with the URL of a workspace's database for the role relaxforge_app, to write there directly
-    instead of --workspace-url."""
+    instead of --workspace-url. None: over HTTP."""
 
     workspace_organization: str | None = None
-    """Id of the organization whose rows are written with --database-url-file."""
+    """Id of the organization whose rows are written with --database-url-file. None: the one of the token."""
 
     workspace_drain_timeout: float = 60.0
     """Seconds at the end of a run for what is not sent yet; `relaxforge send` sends the rest later."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,11 +14,13 @@ from relaxforge.core.text import Cleaner
 from relaxforge.export.evidence import evidence_of
 from relaxforge.export.log import Log, read_log
 from relaxforge.observe.log import get_logger
-from relaxforge.runs.run_files import RunFiles, name_of, read_lines
+from relaxforge.runs.run_files import RunFiles, read_lines
 from relaxforge.runs.sent import Sent, source_key
 from relaxforge.runs.workspaces import Workspace, WorkspaceRefusal
 
 log = get_logger()
+
+T = TypeVar("T")
 
 BATCH_BYTES, BATCH_LINES = 4 << 20, 32
 STEP_LINES = 500
@@ -63,28 +65,17 @@ class EvidenceFeed:
         return TrainingRunCard(source_key(self._files.path), self._files.path.resolve().name, configuration)
 
     def _send_sessions(self, file: Path) -> bool:
-        name = name_of(file)
+        name = self._files.name_of(file)
         start = self.sent.offsets.get(name, 0)
         if file.stat().st_size <= start:
             return False
         batch = read_lines(file, start, BATCH_BYTES, BATCH_LINES)
         if not batch.lines:
             return False
-        sessions, unreadable = self._read(batch.lines, name)
+        sessions, damaged = _readable(batch.lines, self._session, name)
         refused = self._offer(sessions) if sessions else ()
-        self.sent.advance(name, batch.end, (*unreadable, *refused))
+        self.sent.advance(name, batch.end, (*damaged, *refused))
         return True
-
-    def _read(self, lines: Sequence[bytes], name: str) -> tuple[list[TrainingSession], tuple[str, ...]]:
-        """The Sessions in ``lines``, and the damaged ones. A damaged line costs only itself."""
-        sessions, damaged = [], []
-        for line in lines:
-            try:
-                sessions.append(self._session(msgspec.json.decode(line)))
-            except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-                log.warning("evidence_unreadable", file=name, error=f"{type(error).__name__}: {error}")
-                damaged.append(f"a damaged line of {name}")
-        return sessions, tuple(damaged)
 
     def _session(self, line: dict[str, Any]) -> TrainingSession:
         key, group = line["session_id"], line["group_id"]
@@ -122,21 +113,36 @@ class EvidenceFeed:
         return ()
 
     def _send_steps(self) -> bool:
-        name = name_of(self._files.metrics)
+        name = self._files.name_of(self._files.metrics)
         batch = read_lines(self._files.metrics, self.sent.offsets.get(name, 0), BATCH_BYTES, STEP_LINES)
         if not batch.lines:
             return False
+        steps, damaged = _readable(batch.lines, _step, name)
         refused: tuple[str, ...] = ()
         try:
-            self._workspace.add_steps([_step(line) for line in batch.lines])
-        except (WorkspaceRefusal, msgspec.DecodeError, KeyError, TypeError) as error:
-            log.warning("evidence_unreadable", file=name, error=f"{type(error).__name__}: {error}")
-            refused = (f"{len(batch.lines)} steps",)
-        self.sent.advance(name, batch.end, refused)
+            self._workspace.add_steps(steps)
+        except WorkspaceRefusal as error:
+            log.warning("evidence_refused", session=f"{len(steps)} steps", error=str(error))
+            refused = (f"{len(steps)} steps",)
+        self.sent.advance(name, batch.end, (*damaged, *refused))
         return True
 
 
-def _step(line: bytes) -> TrainingStep:
-    row = msgspec.json.decode(line)
+def _readable(
+    lines: Sequence[bytes], read: Callable[[dict[str, Any]], T], name: str
+) -> tuple[list[T], tuple[str, ...]]:
+    """What the lines of a file say, and which are damaged. A damaged line costs only itself."""
+    found: list[T] = []
+    damaged = []
+    for line in lines:
+        try:
+            found.append(read(msgspec.json.decode(line, type=dict[str, Any])))
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            log.warning("evidence_unreadable", file=name, error=f"{type(error).__name__}: {error}")
+            damaged.append(f"a damaged line of {name}")
+    return found, tuple(damaged)
+
+
+def _step(row: dict[str, Any]) -> TrainingStep:
     metrics = {name: value for name, value in row.items() if name not in ("kind", "rollout_id", "incarnation", "time")}
     return TrainingStep(row["kind"], row["rollout_id"], "", row["incarnation"], metrics)

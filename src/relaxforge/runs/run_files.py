@@ -48,14 +48,13 @@ class RunFiles:
     def log_of(self, session_id: str) -> Path:
         return self.path / "sessions" / session_id / "run.log"
 
+    def name_of(self, file: Path) -> str:
+        """What a file is called where places are remembered: the same wherever the run directory lies."""
+        return str(file.relative_to(self.path)) if file.is_relative_to(self.path) else f"{file.parent.name}/{file.name}"
+
     def unread(self, offsets: dict[str, int]) -> int:
         """Whole lines behind the places in ``offsets``, over all files."""
-        return sum(_line_ends(file, offsets.get(name_of(file), 0)) for file in [*self.dumps(), self.metrics])
-
-
-def name_of(file: Path) -> str:
-    """What a file is called where places are remembered: the same wherever the run directory lies."""
-    return f"{file.parent.name}/{file.name}"
+        return sum(_line_ends(file, offsets.get(self.name_of(file), 0)) for file in [*self.dumps(), self.metrics])
 
 
 def read_lines(file: Path, start: int, most_bytes: int, most_lines: int) -> Lines:
