@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
+from browser import chromium, visit  # noqa: F401 - fixtures
 
-from relaxforge.store import identity
+from relaxforge.core.evidence import TrajectoryStep, TrialEvidence, Verdict
+from relaxforge.credit.summary import summarise
+from relaxforge.environments.bundle import open_bundle, pack, read_bundle
+from relaxforge.export.trajectory import trajectory_file
+from relaxforge.store import environments, evaluations, identity, jobs, trials
 from relaxforge.store.database import Database, Scope, Transaction
 from relaxforge.store.vault import open_vault
 from relaxforge.web.app import create_app
@@ -46,6 +54,62 @@ class LoopThread:
         self.loop.close()
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What ``Workspace.evidence`` made; ``trials`` are the rows of ``trials.get_trial``."""
+
+    environment_id: UUID
+    version_id: UUID
+    configuration_id: UUID
+    run_id: UUID
+    trials: list[Any]
+
+
+MANIFEST = """
+name = "corner-shop"
+[agent]
+command = "python agent.py"
+[[task]]
+input = "order milk"
+"""
+
+
+def packed(**files: str) -> bytes:
+    """A small environment as it is uploaded."""
+    contents = {"environment.toml": MANIFEST, "agent.py": "pass\n", **files}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in contents.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        return pack(read_bundle(folder))
+
+
+async def _work(worker: Database, scope: Scope, run_id: UUID, rewards: Sequence[float | None]) -> list[UUID]:
+    lease = await jobs.claim(worker, "test", 60.0, scope.organization_id)
+    assert lease is not None
+    async with worker.scope(lease.scope) as tx:
+        run = await evaluations.get_run(tx, run_id)
+        await trials.create_all(tx, lease, run, 1, trials.Author("shopper", "1", "scripted"))
+        planned = await trials.planned(tx, run_id)
+    for plan, reward in zip(planned, rewards, strict=True):
+        async with worker.scope(lease.scope) as tx:
+            await trials.start(tx, lease, plan.trial_id, f"session-{plan.number}")
+            await trials.finish(tx, lease, plan.trial_id, ended_with(reward))
+    async with worker.scope(lease.scope) as tx:
+        await evaluations.conclude(tx, run_id, "succeeded", summarise)
+        await jobs.finish(tx, lease, "succeeded")
+    return [plan.trial_id for plan in planned]
+
+
+def ended_with(reward: float | None, steps: int = 2) -> TrialEvidence:
+    """An attempt in which the shelf was right and the order, unless the reward is 1, was not."""
+    done = [TrajectoryStep(number + 1, "mcp", "initialize", f"shelf {number}") for number in range(steps)]
+    stages = {"stage_inventory": 1, "stage_checkout": int(reward == 1)} if reward is not None else {}
+    category = "verifier_error" if reward is None else None if reward == 1 else "wrong_result"
+    verdict = Verdict(reward, "not_scored" if reward is None else "scored", str(reward), stages, {}, category)
+    line = json.dumps({"session_id": "s", "status": "completed", "forest": [], "requests": []}).encode()
+    return TrialEvidence("completed", verdict, trajectory_file("opened the shop", done), line, len(done), turns=1)
+
+
 @dataclass
 class Workspace:
     """A server that runs. ``run`` executes ``async def go(tx)`` in a transaction of an organization, on its loop."""
@@ -57,6 +121,7 @@ class Workspace:
     b: Scope
     loop: LoopThread
     app: Any
+    worker_url: str
     clients: list[httpx.Client] = field(default_factory=list)
 
     def run(self, scope: Scope, go: Any) -> Any:
@@ -82,6 +147,31 @@ class Workspace:
         self.run(Scope(scope.organization_id, user_id), choose)
         return email
 
+    def evidence(self, scope: Scope, rewards: Sequence[float | None] = (0.15, 1.0)) -> Evidence:
+        """One run of an environment version by a worker, with an attempt of each reward."""
+        return self.loop.run(self._evidence(scope, rewards))
+
+    async def _evidence(self, scope: Scope, rewards: Sequence[float | None]) -> Evidence:
+        async with self.database.scope(scope) as tx:
+            environment = await environments.create_environment(tx, name="corner shop")
+            bundle = open_bundle(packed())
+            version = await environments.publish(
+                tx, environment["id"], manifest=asdict(bundle.manifest), digest=bundle.digest, package=packed(),
+                files=[file.listed for file in bundle.files],
+            )  # fmt: skip
+            configuration = await evaluations.create_configuration(
+                tx, environment_id=environment["id"], name="attempts", attempt_count=len(rewards), agent_name="shopper",
+                agent_version="1", model={"engine": "scripted"},
+            )  # fmt: skip
+            started = await evaluations.start_run(
+                tx, environment_version_id=version.version_id, evaluator_configuration_id=configuration["id"]
+            )
+        async with Database(self.worker_url, most=2) as worker:
+            attempts = await _work(worker, scope, started.evaluation_run_id, rewards)
+        async with self.database.scope(scope) as tx:
+            rows = [await trials.get_trial(tx, trial_id) for trial_id in attempts]
+        return Evidence(environment["id"], version.version_id, configuration["id"], started.evaluation_run_id, rows)
+
     def client(self, **headers: str) -> httpx.Client:
         """Nobody, until it signs in."""
         self.clients.append(httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False))
@@ -97,7 +187,6 @@ class Workspace:
 
     def token(self, scope: Scope, *scopes: str, role: str = "owner") -> httpx.Client:
         """A program with an API token."""
-        from datetime import UTC, datetime, timedelta
 
         async def go(tx: Transaction) -> str:
             expires_at = datetime.now(UTC) + timedelta(hours=1)
@@ -125,7 +214,16 @@ def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any,
     app = create_app(web_config, database, open_vault(tmp_path / "secrets-key"))
     server = Server(app, web_config, bind(web_config))
     serving = thread.start(server.run_until_stopped())
-    found = Workspace(server.origin, web_config, database, two_organizations.a, two_organizations.b, thread, app)
+    found = Workspace(
+        server.origin,
+        web_config,
+        database,
+        two_organizations.a,
+        two_organizations.b,
+        thread,
+        app,
+        database_urls["worker"],
+    )
     try:
         _await_answer(found.url, serving)
         yield found
