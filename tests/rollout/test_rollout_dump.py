@@ -16,8 +16,9 @@ from relaxforge.rollout.record import dump_line
 
 LINE = [
     "schema_version", "run_id", "incarnation", "rollout_id", "group_id", "session_id", "mode", "task_index", "task",
-    "seed", "status", "failure", "drop_reason", "reward", "reward_detail", "advantage", "metadata", "duration_s",
-    "turns", "abort_count", "forest", "requests", "drift", "render_differences", "samples", "tokens",
+    "seed", "status", "failure", "drop_reason", "reward", "reward_detail", "advantage", "metadata", "verdict",
+    "duration_s", "turns", "abort_count", "tools", "forest", "steps", "requests", "drift",
+    "render_differences", "samples", "tokens",
 ]  # fmt: skip
 STATE = [
     "state", "parent", "kind", "hash", "message", "tokens", "logprobs", "weight_versions", "finish_reason", "delivered",
@@ -74,7 +75,7 @@ def finished(renderer, **fate):
 def test_the_line_has_exactly_its_fields(renderer):
     line = dumped(finished(renderer, reward=1.0, advantage=0.5, metadata={"n": 1}))
     assert list(line) == LINE
-    assert all(list(state) == STATE for state in line["forest"])
+    assert all([key for key in state if key != "tools"] == STATE for state in line["forest"])
     assert all(list(request) == REQUEST for request in line["requests"])
     assert all(list(note) == DRIFT for note in line["drift"])
     assert all(list(row) == SAMPLE for row in line["samples"])

@@ -50,7 +50,8 @@ def _bash(arguments: list[str], config: AgentConfig, env: dict[str, str]) -> sub
     words = [shutil.which("bash") or "/bin/bash", *arguments]
     try:
         return subprocess.run(
-            sandboxed(config, words, config.agent_cwd), cwd=config.agent_cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            sandboxed(config, words, config.agent_cwd), cwd=config.agent_cwd, env=env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", check=False,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(f"bash cannot be started ({error}); agents are started with bash -c") from error
@@ -87,8 +88,8 @@ def _names_missing_script(words: list[str], cwd: Path) -> bool:
 
 def _why_not(word: str, config: AgentConfig, env: Mapping[str, str]) -> str:
     cwd = Path(config.agent_cwd)
-    if config.agent_sandbox != "none" and (found := shutil.which(word, path=env.get("PATH"))):
-        return f"is {found}, which the sandbox does not show; add its installation with --agent-sandbox-path"
+    if config.agent_sandbox != "none" and (outside := shutil.which(word, path=env.get("PATH"))):
+        return f"is {outside}, which the sandbox does not show; add its installation with --agent-sandbox-path"
     if "/" in word:
         found = (cwd / word).exists()
         return "is not executable; chmod +x it" if found else f"does not exist in --agent-cwd {cwd.resolve()}"

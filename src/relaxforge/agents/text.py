@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -28,13 +29,18 @@ def redact(text: str, secret: str) -> str:
 def read_regular(path: Path, limit: int, *, end: bool = False) -> bytes | None:
     """At most ``limit`` bytes from the start (or the end) of a regular file; ``None`` when it does not exist.
 
-    The agent owns this path and may have put anything there, so nothing that could block or never end is read.
-    Errors: ``OSError``, also for anything that is not a regular file.
+    The agent owns this path and may have put anything there, so nothing that could block or never end is read, and no
+    link is followed: it would lead to a file that we may read and the agent may not. Errors: ``OSError``, also for
+    anything that is not a regular file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(f"{path.name} is not a regular file") from None
+        raise
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)

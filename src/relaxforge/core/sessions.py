@@ -79,13 +79,16 @@ class Task:
     """One dataset row.
 
     ``index`` is its position in the dataset, ``messages`` Chat-shaped dicts or ``None`` for metadata-only rows,
-    ``label`` the value under ``--label-key`` for reward functions (never shown to the agent).
+    ``label`` the value under ``--label-key`` for reward functions (never shown to the agent). ``seed`` and
+    ``world_seed`` are those of a Trial, where they are given and not derived from the run's.
     """
 
     index: int
     messages: tuple[dict[str, Any], ...] | None
     metadata: dict[str, Any] | None
     label: Any = None
+    seed: int | None = None
+    world_seed: int | None = None
 
     @property
     def session_input(self) -> dict[str, Any]:

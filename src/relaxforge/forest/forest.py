@@ -57,6 +57,10 @@ class SessionForest:
     def roots(self) -> list[State]:
         return [state for state in self.states if state.kind is Kind.ROOT]
 
+    def offered(self, root: State) -> tuple[Tool, ...]:
+        """The tools that every conversation below ``root`` offers to the model."""
+        return next((tools for (tools, _), start in self._starts.items() if start == root.digest), ())
+
     @property
     def responses(self) -> Iterator[State]:
         return (state for state in self.states if state.is_response)

@@ -43,7 +43,7 @@ class SessionFactory:
 
     def _session(self, group: str, index: int, mode: Mode, task: Task) -> Session:
         credential = Credential.issue(session_id(group, index, self.incarnation))
-        seed = _seed(self.rollout.rollout_seed, group, index)
+        seed = _seed(self.rollout.rollout_seed, group, index) if task.seed is None else task.seed + index
         session = self._open(SessionIdentity(credential, group, mode, task, seed))
         self.registry.add(session)
         return session

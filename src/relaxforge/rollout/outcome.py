@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relaxforge.core.evidence import TrajectoryStep, Verdict
 from relaxforge.core.sessions import AgentExit, AgentOutput, Failure, Reward, SessionStatus
 from relaxforge.forest.lineage import TokenAccount, account, terminal_status
 from relaxforge.forest.select import Context
@@ -23,7 +24,8 @@ class Outcome:
     """One ended Session. ``reward`` is the primary value; ``reward_detail`` keeps what was written.
 
     ``drop_reason`` says why a sound Session is not trained: the failed Session of its Group, ``surplus``, or the
-    filter's word. ``durations`` are seconds by phase: prepare, wait, active, generation, reward.
+    filter's word. ``durations`` are seconds by phase: world, prepare, wait, active, generation, reward. ``verdict`` is
+    that of a Trial, ``steps`` are those that the agent noted itself.
     """
 
     session: Session
@@ -38,6 +40,8 @@ class Outcome:
     advantage: float | None = None
     drop_reason: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    steps: tuple[TrajectoryStep, ...] = ()
 
     @property
     def status(self) -> SessionStatus:
@@ -62,6 +66,11 @@ class Outcome:
             if record.name == context.name:
                 return record.metadata, record.reward
         return self.output.metadata, self.output.reward
+
+    @property
+    def said(self) -> tuple[dict[str, Any], Reward]:
+        """Metadata and reward that the agent wrote for the Session as a whole."""
+        return self.written(self.representative) if self.contexts else (self.output.metadata, self.output.reward)
 
     @property
     def representative(self) -> Context:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from relaxforge.core.messages import chat_message
+from relaxforge.core.messages import chat_message, chat_tool
 from relaxforge.core.turns import VersionSpan
 from relaxforge.forest.lineage import sample
 from relaxforge.forest.select import Context
@@ -39,10 +39,11 @@ def dump_line(outcome: Outcome, *, run_id: str, incarnation: int, rollout_id: in
         "reward_detail": outcome.reward_detail,
         "advantage": outcome.advantage,
         "metadata": outcome.metadata,
+        "verdict": asdict(outcome.verdict) if outcome.verdict else None,
         "duration_s": {key: round(value, 6) for key, value in outcome.durations.items()},
         "turns": sum(1 for _ in session.forest.responses),
         "abort_count": sum(attempt["aborted"] for record in session.records for attempt in record.attempts),
-        "forest": [_state(state) for state in session.forest.states if state.parent is not None],
+        **said_and_done(outcome),
         "requests": [_request(record) for record in session.records],
         "drift": [
             {"request_id": record.request_id, **asdict(note)} for record in session.records for note in record.drift
@@ -59,9 +60,25 @@ def dump_line(outcome: Outcome, *, run_id: str, incarnation: int, rollout_id: in
     }
 
 
-def _state(state: State) -> dict[str, Any]:
-    messages = [chat_message(message) for message in state.messages]
+def said_and_done(outcome: Outcome) -> dict[str, Any]:
+    """The part of the line that trajectories are made from: the forest, its tools, and the steps the agent noted."""
+    forest = outcome.session.forest
+    offers = {root.digest: tools for root in forest.roots if (tools := forest.offered(root))}
+    sets = list(dict.fromkeys(offers.values()))
+    places = {digest: sets.index(tools) for digest, tools in offers.items()}
     return {
+        "tools": [[chat_tool(tool) for tool in tools] for tools in sets],
+        "forest": [_state(state, places) for state in forest.states if state.parent is not None],
+        "steps": [
+            {"tool": step.tool, "command": step.command, "observation": step.observation} for step in outcome.steps
+        ],
+    }
+
+
+def _state(state: State, tools: Mapping[bytes, int]) -> dict[str, Any]:
+    messages = [chat_message(message) for message in state.messages]
+    offered = tools.get(state.parent.digest) if state.parent and state.parent.kind is Kind.ROOT else None
+    row = {
         "state": state.name,
         "parent": _name(state.parent),
         "kind": str(state.kind),
@@ -74,6 +91,7 @@ def _state(state: State) -> dict[str, Any]:
         "delivered": bool(state.delivered) if state.is_response else None,
         "request_id": state.request_id,
     }
+    return row if offered is None else {**row, "tools": offered}
 
 
 def _name(state: State | None) -> str | None:

@@ -1,0 +1,283 @@
+"""What surrounds the agent of an environment version: its workspace, its world, and the evaluator after it.
+
+World and evaluator are commands like the agent's: they run through the same runner and inside the same kind of sandbox,
+each with its own time limit, and nothing of them outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from relaxforge.agents.config import AgentConfig
+from relaxforge.agents.environment import base_environment
+from relaxforge.agents.folder import discard_folder
+from relaxforge.agents.output import MAX_OUTPUT_BYTES
+from relaxforge.agents.processes import MARKER
+from relaxforge.agents.sandbox import Sandbox
+from relaxforge.agents.text import log_tail, read_regular
+from relaxforge.core.errors import (
+    AgentExecutionError,
+    BundleError,
+    EvaluatorError,
+    StorageError,
+    TaskError,
+)
+from relaxforge.core.evidence import Verdict
+from relaxforge.core.ports import AgentRunner
+from relaxforge.core.sessions import AgentExit, AgentLaunch, FailureCategory, Task
+from relaxforge.core.strict_json import loads
+from relaxforge.environments.bundle import Bundle
+from relaxforge.environments.manifest import EvaluatorPart, Manifest
+from relaxforge.environments.place import Place
+from relaxforge.environments.verdict import MOST_BYTES, OUTPUT, STAGE, read_verdict
+from relaxforge.export.trajectory import steps_of
+from relaxforge.observe.log import get_logger
+from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.record import said_and_done
+from relaxforge.rollout.session import Session, SessionIdentity
+from relaxforge.tasks.rows import RowShape, task
+
+log = get_logger()
+
+SHORTEST_SECRET = 8
+"""Characters from which on a secret's value is masked in what a command said; shorter ones hit ordinary text."""
+
+
+def agents_of(manifest: Manifest, config: AgentConfig) -> AgentConfig:
+    """The operator's ``config`` with the agent of an environment version."""
+    agent = manifest.agent
+    return replace(
+        config,
+        agent_command=agent.command,
+        agent_cwd="/",
+        agent_env=(*config.agent_env, *agent.env),
+        agent_timeout=agent.timeout_s,
+        agent_startup_timeout=agent.startup_timeout_s,
+    )
+
+
+def tasks_of(bundle: Bundle) -> tuple[Task, ...]:
+    """The Tasks of an environment version, every row checked. Errors: ``BundleError`` with the line."""
+    part, rows = bundle.manifest.tasks, list[tuple[str, Any]]()
+    for number, row in enumerate(bundle.manifest.inline_tasks, start=1):
+        rows.append((f"[[task]] {number}", row))
+    for number, line in enumerate((bundle.content(part.path) or b"").split(b"\n") if part.path else (), start=1):
+        if line.strip():
+            rows.append((f"{part.path}:{number}", _row(line, f"{part.path}:{number}")))
+    if not rows:
+        raise BundleError(f"{part.path} has no rows; each line is one task, an object")
+    shape = RowShape(part.input_key, part.metadata_key, part.label_key or None)
+    try:
+        return tuple(task(row, index, where, shape) for index, (where, row) in enumerate(rows))
+    except TaskError as error:
+        raise BundleError(str(error)) from error
+
+
+def _row(line: bytes, where: str) -> Any:
+    try:
+        return loads(line)
+    except ValueError as error:
+        raise BundleError(f"{where}: not valid JSON: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment version in use. Its folders lie beside those of the Sessions, in ``sessions_dir``.
+
+    ``agents`` are the operator's settings (not those of ``agents_of``), ``secrets`` the values of the variables that
+    the manifest requires.
+    """
+
+    bundle: Bundle
+    runner: AgentRunner
+    agents: AgentConfig
+    sessions_dir: Path
+    sandbox: Sandbox
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def evaluator(self) -> EvaluatorPart | None:
+        return self.bundle.manifest.evaluator
+
+    async def prepare(self, session: Session, launch: AgentLaunch) -> AgentLaunch:
+        """Lay out a workspace, let the world be made, and give the launch of the agent its place in them.
+
+        Errors: ``AgentError`` ``env_setup`` with the end of what the world command said, ``StorageError``.
+        """
+        place, manifest = self._place(session.session_id), self.bundle.manifest
+        await self._written(place.open, self.bundle)
+        if manifest.world is not None:
+            await self._set_up(session.identity, place, manifest.world.command, manifest.world.timeout_s)
+        env = launch.env | self._variables(place, session.identity.seed)
+        inside = replace(launch, cwd=str(place.workspace / manifest.agent.cwd), env=env)
+        return self.sandbox.around(inside, write=(str(place.workspace), str(place.world), launch.io_dir), models=True)
+
+    async def evaluate(self, outcome: Outcome) -> Verdict:
+        """What the evaluator says about a Session of which no process is left.
+
+        Errors: ``EvaluatorError``, ``AgentError`` when it cannot be started, ``StorageError``.
+        """
+        evaluator, identity = self.evaluator, outcome.session.identity
+        assert evaluator is not None  # noqa: S101  (the caller looked)
+        place = self._place(identity.session_id)
+        try:
+            await self._written(self._lay_out, place, outcome)
+            launch = self._judge(identity, place, evaluator)
+            verdict = await self._verdict(launch, place, evaluator)
+        finally:
+            await asyncio.to_thread(place.close, place.evaluator)
+        if undeclared := sorted(verdict.stages.keys() - set(evaluator.stages)):
+            log.info("stages_undeclared", session=identity.session_id, stages=",".join(undeclared))
+        return verdict
+
+    def discard(self, session_id: str) -> None:
+        """Remove everything of one Trial. Removes files: call it in a thread."""
+        discard_folder(self._place(session_id).root)
+
+    def _place(self, session_id: str) -> Place:
+        return Place(Path(os.path.realpath(self.sessions_dir)) / f"{session_id}.trial")
+
+    async def _set_up(self, identity: SessionIdentity, place: Place, command: str, timeout_s: float) -> None:
+        await self._written(place.open_setup, self.bundle, identity.task.session_input)
+        launch = self._launch(
+            f"{identity.session_id}.world", command, place.setup, place, _world_seed(identity),
+            RELAX_TASK_JSON=str(place.given / "task.json"),
+        )  # fmt: skip
+        confined = self.sandbox.around(
+            launch, read=(str(place.given),), write=(str(place.setup), str(place.world), launch.io_dir)
+        )
+        try:
+            ended = await self._run(confined, timeout_s)
+        finally:
+            await asyncio.to_thread(place.close, place.setup)
+        if what := _unsound(ended, timeout_s, "world.timeout_s"):
+            message = f"Session {identity.session_id}: the world command {what}"
+            raise AgentExecutionError(message, FailureCategory.ENV_SETUP, self._said(confined))
+
+    def _lay_out(self, place: Place, outcome: Outcome) -> None:
+        identity, output = outcome.session.identity, b""
+        if outcome.folder is not None:
+            try:
+                output = read_regular(outcome.folder / "session_output.json", MAX_OUTPUT_BYTES) or b""
+            except OSError:
+                output = b""  # What the agent put there is no file; to an evaluator that is no output.
+        given = {
+            "input": identity.task.session_input,
+            "steps": [asdict(step) for step in steps_of(said_and_done(outcome))],
+            "label": identity.task.label,
+        }
+        place.open_evaluator(self.bundle, output, given)
+
+    def _judge(self, identity: SessionIdentity, place: Place, evaluator: EvaluatorPart) -> AgentLaunch:
+        command = evaluator.command or shlex.join(
+            (sys.executable, "-m", "relaxforge.environments.evaluate", evaluator.folder, evaluator.python)
+        )
+        launch = self._launch(
+            f"{identity.session_id}.evaluator", command, place.evaluator, place, _world_seed(identity),
+            RELAX_WORKSPACE_DIR=str(place.workspace),
+            **{f"RELAX_{name.upper()}_JSON": str(place.given / f"{name}.json")
+               for name in ("input", "output", "steps", "label")},
+            **{OUTPUT: str(place.result / "verdict.json")},
+        )  # fmt: skip
+        write = (place.evaluator, place.result, place.workspace, place.world, launch.io_dir)
+        return self.sandbox.around(launch, read=(str(place.given),), write=map(str, write))
+
+    async def _verdict(self, launch: AgentLaunch, place: Place, evaluator: EvaluatorPart) -> Verdict:
+        ended = await self._run(launch, evaluator.timeout_s)
+        try:
+            if what := _unsound(ended, evaluator.timeout_s, "evaluator.timeout_s"):
+                raise EvaluatorError(f"the evaluator {what}")
+            try:
+                data = await asyncio.to_thread(read_regular, place.result / "verdict.json", MOST_BYTES + 1)
+            except OSError as error:
+                raise EvaluatorError(f"what the evaluator wrote to {OUTPUT} cannot be read: {error}") from None
+            return read_verdict(data)
+        except EvaluatorError as error:
+            raise EvaluatorError(str(error), self._said(launch)) from None
+
+    def _launch(self, name: str, command: str, cwd: Path, place: Place, seed: int, **more: str) -> AgentLaunch:
+        io_dir = place.root / name.rpartition(".")[2].join(("", "-io"))
+        io_dir.mkdir(mode=0o700, exist_ok=True)
+        env = base_environment(self.agents, os.environ) | self._variables(place, seed) | more
+        return AgentLaunch(name, command, str(cwd), str(io_dir), env | {MARKER: str(io_dir)})
+
+    def _variables(self, place: Place, seed: int) -> dict[str, str]:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        return {"PATH": path, **self.secrets, "RELAX_WORLD_DIR": str(place.world), "RELAX_SEED": str(seed)}
+
+    async def _run(self, launch: AgentLaunch, timeout_s: float) -> AgentExit | None:
+        """Until the command and everything it started are gone; ``None`` when its time was over."""
+        process = await self.runner.launch(launch)
+        try:
+            return await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            await process.kill()
+            return None
+        except asyncio.CancelledError:
+            await process.kill()
+            raise
+
+    def _said(self, launch: AgentLaunch) -> str:
+        text = log_tail(launch.log_path, self.agents.log_tail_bytes, "")
+        for value in sorted(self.secrets.values(), key=len, reverse=True):
+            if len(value) >= SHORTEST_SECRET:
+                text = text.replace(value, "***")
+        return text
+
+    async def _written(self, write: Callable[..., None], *args: Any) -> None:
+        try:
+            await asyncio.to_thread(write, *args)
+        except OSError as error:
+            where = error.filename or self.sessions_dir
+            raise StorageError(f"{where}: a Trial cannot be laid out: {error.strerror or error}") from error
+
+
+def own_verdict(outcome: Outcome) -> Verdict:
+    """The verdict of an environment without an evaluator: what the agent itself says it earned."""
+    reward, detail = outcome.reward, outcome.reward_detail
+    if reward is None:
+        return Verdict(None, "not_scored")
+    written = detail if isinstance(detail, dict) else {}
+    stages = {
+        key: value
+        for key, value in written.items()
+        if key.startswith(STAGE) and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    sound = 0 <= reward <= 1
+    return Verdict(reward if sound else None, "scored" if sound else "out_of_range", repr(reward), stages)
+
+
+def settle(verdict: Verdict, outcome: Outcome) -> Verdict:
+    """The verdict that is kept: with its failure category, and 0 for an agent that failed and earned no score.
+
+    The evaluator's own category comes first, then why the Session failed, then what the reward says.
+    """
+    failure, reward, status = outcome.failure, verdict.reward, verdict.reward_status
+    graded = outcome.session.identity.mode == "eval" and failure is not None and not failure.category.infrastructure
+    if graded and status == "not_scored":
+        reward, status = 0.0, "scored"
+    category = verdict.failure_category or (str(failure.category) if failure else None)
+    if category is None and reward is not None and reward < 1:
+        category = str(FailureCategory.PARTIAL if reward > 0 else FailureCategory.WRONG_RESULT)
+    return replace(verdict, reward=reward, reward_status=status, failure_category=category)
+
+
+def _world_seed(identity: SessionIdentity) -> int:
+    given = identity.task.world_seed
+    return identity.seed if given is None else given
+
+
+def _unsound(ended: AgentExit | None, timeout_s: float, setting: str) -> str:
+    """What is wrong with how a command ended; "" when nothing is."""
+    if ended is None:
+        return f"was ended after {timeout_s:g} s ({setting})"
+    if ended.signal is not None:
+        return f"was killed by signal {ended.signal}"
+    return f"exited with status {ended.code}" if ended.code else ""
