@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import time
@@ -121,6 +122,8 @@ async def serve(handler: TurnHandler, keys: list[str]) -> None:
     lag = LoopLag()
     gateway = Gateway(handler, GatewayConfig(), ("scripted",), lag.read)
     await gateway.start()
+    gc.collect()
+    gc.freeze()  # As a run does.
     told = {"url": gateway.base_url, "pid": os.getpid(), "keys": keys, "admin": gateway.admin_url}
     print(json.dumps(told), flush=True)
     await lag.watch()
