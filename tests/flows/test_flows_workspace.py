@@ -282,3 +282,13 @@ def test_a_workspace_that_comes_in_the_middle_gets_what_was_before(sent_run, sto
         run.ended()
     assert sorted(store.trials()) == keys_in(run.run_dir)
     assert re.search(r"evidence: all of it is in http://127\.0\.0\.1:\d+\n", run.output())
+
+
+def test_nobody_has_to_wait_for_the_rest(sent_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAXFORGE_WORKSPACE_TOKEN", "token")
+    run = sent_run(f"--workspace-url={OFF}", "--workspace-drain-timeout", "600")
+    run.hold.touch()
+    until(lambda: "sending the rest of the evidence: 9 lines" in run.output())
+    run.process.send_signal(signal.SIGINT)
+    run.ended()
+    assert "9 lines of evidence are not in http://127.0.0.1:9 yet: you did not wait for it" in run.output()

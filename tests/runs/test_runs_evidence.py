@@ -3,17 +3,19 @@
 import json
 import shutil
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from uuid import uuid4
 
 import pytest
 
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.evidence import TrainingRunCard
-from relaxforge.runs import evidence_feed
+from relaxforge.runs import evidence_feed, workspaces
 from relaxforge.runs.evidence_feed import EvidenceFeed
 from relaxforge.runs.run_files import RunFiles
 from relaxforge.runs.sent import Sent, source_key
-from relaxforge.runs.workspaces import HttpWorkspace, WorkspaceAway, WorkspaceRefusal
+from relaxforge.runs.workspaces import DatabaseWorkspace, HttpWorkspace, WorkspaceAway, WorkspaceRefusal
 
 SECRET = "correct-horse-battery"
 
@@ -303,3 +305,26 @@ def test_a_workspace_that_nobody_serves_is_away():
     with pytest.raises(WorkspaceAway, match="cannot be reached") as caught:
         HttpWorkspace("http://127.0.0.1:9", "token").record(CARD)
     assert not caught.value.closed
+
+
+def test_a_database_that_is_not_there_is_away(monkeypatch):
+    monkeypatch.setattr(workspaces, "CONNECT_S", 0.3)
+    workspace = DatabaseWorkspace("postgresql://relaxforge_app:secret@127.0.0.1:9/workspace", uuid4())
+    with closing(workspace), pytest.raises(WorkspaceAway, match="cannot be reached") as caught:
+        workspace.record(CARD)
+    assert not caught.value.closed
+    assert workspace.name.startswith("127.0.0.1:9/workspace (organization ")
+
+
+def test_a_login_that_could_see_other_organizations_is_not_used(database_urls, two_organizations):
+    workspace = DatabaseWorkspace(database_urls["admin"], two_organizations.a.organization_id)
+    with closing(workspace), pytest.raises(WorkspaceAway, match="is a superuser") as caught:
+        workspace.record(CARD)
+    assert caught.value.closed
+
+
+def test_an_organization_that_does_not_exist_gets_nothing(database_urls):
+    workspace = DatabaseWorkspace(database_urls["app"], uuid4())
+    with closing(workspace), pytest.raises(WorkspaceAway) as caught:
+        workspace.record(CARD)
+    assert caught.value.closed

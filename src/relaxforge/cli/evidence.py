@@ -16,6 +16,9 @@ from relaxforge.runs.evidence_process import EvidenceOrder, open_workspace
 from relaxforge.runs.evidence_sender import EvidenceSender
 
 TOKEN_VARIABLE = "RELAXFORGE_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
+PROGRESS_S = 5.0
+"""Seconds between two lines that say how far it is."""
+
 SHOWN = 5
 """Names that are listed at most."""
 
@@ -27,7 +30,9 @@ def order_of(config: WorkspaceConfig, run_dir: Path, secrets: Iterable[str]) -> 
         return EvidenceOrder(where, values, url=config.workspace_url, token=_token(config))
     if config.database_url_file is not None:
         url = read_private(config.database_url_file, "--database-url-file")
-        return EvidenceOrder(where, values, database_url=url, organization_id=config.workspace_organization or "")
+        order = EvidenceOrder(where, values, database_url=url, organization_id=config.workspace_organization or "")
+        _check_driver(order)
+        return order
     return None
 
 
@@ -71,11 +76,16 @@ async def sending(
 
 
 async def _drained(sender: EvidenceSender, order: EvidenceOrder, limit_s: float, say: Callable[[str], None]) -> str:
+    """Why not everything is sent; empty when it is."""
     if unsent := _feed(order).unsent:
         say(f"sending the rest of the evidence: {unsent} lines, {limit_s:g} s at most (Ctrl-C leaves them)")
+    draining = asyncio.create_task(sender.drain(limit_s))
     try:
-        return await sender.drain(limit_s)
+        while not (await asyncio.wait({draining}, timeout=PROGRESS_S))[0]:
+            say(f"sending the rest of the evidence: {_feed(order).unsent} lines left")
+        return draining.result()
     except asyncio.CancelledError:
+        draining.cancel()
         return "you did not wait for it"
 
 
@@ -98,6 +108,13 @@ def report(order: EvidenceOrder, why: str, say: Callable[[str], None]) -> None:
 
 def _feed(order: EvidenceOrder) -> EvidenceFeed:
     return EvidenceFeed(Path(order.run_dir), open_workspace(order), order.secrets)
+
+
+def _check_driver(order: EvidenceOrder) -> None:
+    try:
+        open_workspace(order).close()
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--database-url-file needs {error.name}: pip install 'relaxforge[workspace]'") from error
 
 
 def _token(config: WorkspaceConfig) -> str:

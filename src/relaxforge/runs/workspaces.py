@@ -20,6 +20,9 @@ T = TypeVar("T")
 ANSWER_S = 60.0
 """Seconds that a workspace may take for one answer."""
 
+CONNECT_S = 10.0
+"""Seconds for a connection to a database."""
+
 CLOSED = frozenset({401, 403, 404})
 AGAIN = frozenset({408, 425, 429})
 
@@ -167,7 +170,7 @@ class DatabaseWorkspace:
         from relaxforge.store.errors import InvalidError, MissingError
 
         async def go() -> T:
-            async with Database(self._url, most=1) as database, database.scope(self._scope) as tx:
+            async with Database(self._url, most=1, timeout_s=CONNECT_S) as database, database.scope(self._scope) as tx:
                 if check:
                     await guard.check(tx)
                 return await work(tx)
@@ -176,7 +179,9 @@ class DatabaseWorkspace:
             return self._runner.run(go())
         except InvalidError as error:
             raise WorkspaceRefusal(str(error)) from error
-        except (StorageError, MissingError) as error:
+        except StorageError as error:
             raise WorkspaceAway(str(error)) from error
+        except MissingError as error:  # A run that is gone is introduced again; an organization is not.
+            raise WorkspaceAway(str(error), closed=check) from error
         except ConfigError as error:
             raise WorkspaceAway(str(error), closed=True) from error

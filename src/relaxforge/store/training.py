@@ -17,10 +17,12 @@ from relaxforge.store.evidence_columns import evidence_columns
 
 
 async def record_run(tx: Transaction, card: TrainingRunCard) -> UUID:
-    """The row of a run, made when its ``source_key`` is new."""
-    row = await tx.one(
-        "training.record_run", run_name=card.name, source_key=card.source_key, configuration=card.configuration
-    )
+    """The row of a run, made when its ``source_key`` is new. Errors: ``MissingError`` without the organization."""
+    given = {"run_name": card.name, "source_key": card.source_key, "configuration": card.configuration}
+    try:
+        row = await tx.one("training.record_run", **given)
+    except psycopg.errors.ForeignKeyViolation as error:
+        raise MissingError("organization", tx.scope and tx.scope.organization_id) from error
     assert row is not None  # noqa: S101 - INSERT ... DO UPDATE always returns its row
     return UUID(str(row["id"]))
 
