@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.runner import SpawnedAgents
+from relaxforge.agents.sandbox import Sandbox
 from relaxforge.core.ids import group_id, session_id
-from relaxforge.core.sessions import Task
+from relaxforge.core.ports import AgentProcess, AgentRunner
+from relaxforge.core.sessions import AgentLaunch, Task
 from relaxforge.credit.config import CreditConfig
-from relaxforge.engine.choice import Budget, ModelChoice
-from relaxforge.environments.bundle import Bundle
 from relaxforge.forest.config import HistoryConfig
 from relaxforge.gateway.config import GatewayConfig
 from relaxforge.gateway.server import Gateway
@@ -28,28 +28,21 @@ from relaxforge.rollout.scheduler import Plan
 from relaxforge.rollout.scoring import Scorer
 from relaxforge.rollout.step import Rooms, ScoredGroup, Step, StepOrder
 from relaxforge.rollout.supervise import Supervisor
+from relaxforge.rollout.trial import Environment, agents_of
+from relaxforge.runs.assignment import Assignment
 from relaxforge.runs.directory import RunDirectory
 from relaxforge.runs.engines import Model
 from relaxforge.store.trials import Planned
-from relaxforge.tasks.rows import RowShape
-from relaxforge.tasks.rows import task as read_task
 
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a job is to try, and with what."""
-
-    bundle: Bundle
-    tasks: tuple[Task, ...]
-    choice: ModelChoice
-    budget: Budget
-    secrets: Mapping[str, str]
+Tell = Callable[[str, str], None]
+"""Hears the id of a Session and what it does now: ``world``, ``agent`` or ``evaluator``."""
 
 
 class Attempts:
     """Runs attempts, each as a step of one Group of one Session."""
 
-    def __init__(self, rooms: Rooms, tasks: tuple[Task, ...], incarnation: int) -> None:
+    def __init__(self, rooms: Rooms, environment: Environment, tasks: tuple[Task, ...], incarnation: int) -> None:
+        self.environment = environment
         self._rooms = rooms
         self._tasks = tasks
         self._incarnation = incarnation
@@ -62,7 +55,7 @@ class Attempts:
 
     async def run(self, trial: Planned, number: int, keep: Callable[[Outcome], None]) -> None:
         """Until everything of the attempt has ended; ``keep`` hears what became of it, also when it is cancelled."""
-        task = replace(self._tasks[trial.task_index])
+        task = replace(self._tasks[trial.task_index], seed=trial.seed, world_seed=trial.world_seed)
         order = StepOrder(
             rollout_id=0,
             mode="eval",
@@ -78,38 +71,63 @@ class Attempts:
 
 @asynccontextmanager
 async def open_attempts(
-    given: Assignment, model: Model, agents: AgentConfig, directory: RunDirectory, progress: StepProgress
+    given: Assignment, model: Model, operator: AgentConfig, directory: RunDirectory, tell: Tell
 ) -> AsyncIterator[Attempts]:
-    """The rooms of one job, started. Everything that it starts is ended again."""
+    """The rooms of one job, started. Everything that it starts is ended again; ``tell`` hears what Sessions do."""
     async with AsyncExitStack() as stack:
-        agents = agents_for(given, agents, directory)
-        runner = SpawnedAgents(agents, directory.sessions)
-        await runner.start(str(directory.logs / "spawner.log"))
-        stack.push_async_callback(runner.close)
+        agents = agents_for(given, operator)
+        spawner = SpawnedAgents(agents, directory.sessions)
+        await spawner.start(str(directory.logs / "spawner.log"))
+        stack.push_async_callback(spawner.close)
         registry, history = SessionRegistry(), HistoryConfig()
-        gateway = Gateway(registry, GatewayConfig(), (model.name,), dict)
+        # The names of sockets are short: the folder of the run may be too deep for one.
+        path = Path(stack.enter_context(TemporaryDirectory(prefix="relaxforge-"))) / "models"
+        gateway = Gateway(registry, GatewayConfig(), (model.name,), dict, socket_path=path)
         await gateway.start()
         stack.push_async_callback(gateway.close)
+        sandbox = Sandbox(agents, hidden=(str(directory.path.parent.parent.resolve()),), socket=str(path))
+        base_url = gateway.base_url if sandbox.origin is None else gateway.url_at(sandbox.origin)
+        runner = _Announced(spawner, tell)
+        needed = {name: given.secrets[name] for name in given.bundle.manifest.secrets.required}
+        environment = Environment(given.bundle, runner, operator, directory.sessions, sandbox, needed)
         factory = SessionFactory(
             sampling_of(given), agents, history, model.engine, model.renderer, registry, directory.incarnation,
             hosted=model.hosted,
         )  # fmt: skip
-        supervisor = Supervisor(runner, agents, history, registry, directory.sessions, lambda: gateway.base_url)
-        rooms = Rooms(
-            factory, supervisor, Scorer(CreditConfig()), progress, vital=(model.engine.lost,), clock=time.monotonic
-        )
-        yield Attempts(rooms, given.tasks, directory.incarnation)
+        supervisor = Supervisor(
+            runner, agents, history, registry, directory.sessions, lambda: base_url, sandbox=sandbox,
+            environment=environment,
+        )  # fmt: skip
+        scorer = Scorer(CreditConfig(), environment=environment)
+        rooms = Rooms(factory, supervisor, scorer, _NoProgress(), vital=(model.engine.lost,))
+        yield Attempts(rooms, environment, given.tasks, directory.incarnation)
 
 
-def tasks_of(bundle: Bundle) -> tuple[Task, ...]:
-    """Every task of the bundle, in order. Errors: ``TaskError``."""
-    part = bundle.manifest.tasks
-    shape = RowShape(part.input_key, part.metadata_key, part.label_key or None)
-    rows = list(bundle.manifest.inline_tasks)
-    if not rows:
-        lines = (bundle.content(part.path) or b"").splitlines()
-        rows = [json.loads(line) for line in lines if line.strip()]
-    return tuple(read_task(row, index, f"task {index}", shape) for index, row in enumerate(rows))
+class _Announced:
+    """An ``AgentRunner`` that says what a Session does next: world, agent and evaluator all start here."""
+
+    def __init__(self, inner: AgentRunner, tell: Tell) -> None:
+        self._inner = inner
+        self._tell = tell
+
+    async def launch(self, launch: AgentLaunch) -> AgentProcess:
+        session_id, _, part = launch.session_id.partition(".")
+        self._tell(session_id, part or "agent")
+        return await self._inner.launch(launch)
+
+
+class _NoProgress(StepProgress):
+    """Attempts are watched in the workspace, not on this console."""
+
+    def begin(self, title: str, sessions: int) -> None: ...
+
+    def prepared(self, count: int = 1) -> None: ...
+
+    def scored(self, count: int = 1) -> None: ...
+
+    def phase(self, name: str) -> None: ...
+
+    def end(self) -> None: ...
 
 
 def sampling_of(given: Assignment) -> RolloutConfig:
@@ -124,18 +142,10 @@ def sampling_of(given: Assignment) -> RolloutConfig:
     )
 
 
-def agents_for(given: Assignment, agents: AgentConfig, directory: RunDirectory) -> AgentConfig:
-    """The agent of the bundle, with the folders of its Sessions kept until the evidence is stored."""
-    agent = given.bundle.manifest.agent
-    return replace(
-        agents,
-        agent_command=agent.command,
-        agent_cwd=str(directory.path / "bundle" / agent.cwd),
-        agent_env=(*agent.env, *(f"{name}={given.secrets[name]}" for name in given.bundle.manifest.secrets.required)),
-        agent_timeout=given.budget.timeout_s or agent.timeout_s,
-        agent_startup_timeout=agent.startup_timeout_s,
-        keep_session_dirs="all",
-    )
+def agents_for(given: Assignment, operator: AgentConfig) -> AgentConfig:
+    """The agent of the bundle. The folders of its Sessions are kept until the evidence is stored."""
+    agents = agents_of(given.bundle.manifest, operator)
+    return replace(agents, agent_timeout=given.budget.timeout_s or agents.agent_timeout, keep_session_dirs="all")
 
 
 def _ignore(_: Task) -> None:

@@ -17,6 +17,7 @@ from relaxforge.models.resolve import resolve
 from relaxforge.observe.log import get_logger
 from relaxforge.render.config import RenderConfig
 from relaxforge.render.renderer import Renderer
+from relaxforge.runs.assignment import Assignment
 from relaxforge.runs.worker_config import WorkerConfig
 
 log = get_logger()
@@ -42,10 +43,11 @@ class EngineShelf:
         self._log_path = log_path
         self._warm: Model | None = None
 
-    async def take(self, choice: ModelChoice, bundle: Path, secrets: Mapping[str, str]) -> Model:
-        """A started engine. ``bundle`` is the unpacked folder. Errors: ``ConfigError``, ``EngineError``."""
+    async def take(self, given: Assignment, folder: Path) -> Model:
+        """A started engine for a job, which may write into ``folder``. Errors: ``ConfigError``, ``EngineError``."""
+        choice = given.choice
         if choice.upstream is not None:
-            return await self._hosted(choice.upstream, secrets)
+            return self._hosted(choice.upstream, given.secrets)
         if choice.model not in self._worker.allow_model:
             raise ConfigError(
                 f"this worker may not load the model {choice.model!r}; it may load {_listed(self._worker.allow_model)} "
@@ -55,7 +57,7 @@ class EngineShelf:
             if self._warm.name == choice.model:
                 return self._warm
             await self.close()
-        model = await self._started(choice, bundle)
+        model = await self._started(choice, _replies(given, folder))
         if choice.engine == "local":
             self._warm = model
         return model
@@ -72,13 +74,13 @@ class EngineShelf:
             warm, self._warm = self._warm, None
             await warm.engine.close()
 
-    async def _started(self, choice: ModelChoice, bundle: Path) -> Model:
+    async def _started(self, choice: ModelChoice, replies: str | None) -> Model:
         folder = await asyncio.to_thread(resolve, choice.model)
         renderer = await asyncio.to_thread(Renderer.load, folder.path, self._render)
         config = replace(
             self._engine,
             engine="scripted" if choice.engine == "scripted" else "local",
-            scripted_replies=_replies(choice, bundle),
+            scripted_replies=replies,
         )
         engine = create_engine(
             config, folder.path, renderer.tokenizer, renderer.stop_token_ids[0], Workload(self._worker.concurrency),
@@ -88,7 +90,7 @@ class EngineShelf:
         log.info("engine_started", model=choice.label)
         return Model(choice.model, engine, renderer)
 
-    async def _hosted(self, upstream: Upstream, secrets: Mapping[str, str]) -> Model:
+    def _hosted(self, upstream: Upstream, secrets: Mapping[str, str]) -> Model:
         allowed = {url.rstrip("/") for url in self._worker.allow_upstream}
         if upstream.base_url.rstrip("/") not in allowed:
             raise ConfigError(
@@ -105,13 +107,16 @@ class EngineShelf:
         return Model(upstream.model, hosted, None, hosted)
 
 
-def _replies(choice: ModelChoice, bundle: Path) -> str | None:
+def _replies(given: Assignment, folder: Path) -> str | None:
     """The reply file of a scripted engine, which comes from the bundle and from nowhere else."""
-    if choice.replies is None:
+    name = given.choice.replies
+    if name is None:
         return None
-    path = bundle / choice.replies
-    if not path.is_file() or not path.resolve().is_relative_to(bundle.resolve()):
-        raise ConfigError(f"the bundle has no file {choice.replies!r} with replies for the scripted engine")
+    content = given.bundle.content(name)
+    if content is None:
+        raise ConfigError(f"the bundle has no file {name!r} with replies for the scripted engine")
+    path = folder / "replies.jsonl"
+    path.write_bytes(content)
     return str(path)
 
 

@@ -17,14 +17,15 @@ from relaxforge.agents.folder import discard_folder
 from relaxforge.core.errors import ConfigError, RelaxForgeError, StorageError
 from relaxforge.core.sessions import Failure, FailureCategory
 from relaxforge.engine.choice import read_budget, read_model
-from relaxforge.environments.bundle import unpack
+from relaxforge.environments.bundle import open_bundle
 from relaxforge.export.evidence import evidence_of
 from relaxforge.export.log import Log, read_log
 from relaxforge.observe.log import get_logger
-from relaxforge.observe.progress import StepProgress
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.record import dump_line
-from relaxforge.runs.attempts import Assignment, Attempts, open_attempts, tasks_of
+from relaxforge.rollout.trial import tasks_of
+from relaxforge.runs.assignment import Assignment
+from relaxforge.runs.attempts import Attempts, open_attempts
 from relaxforge.runs.directory import FileSink, RunDirectory, open_run_directory
 from relaxforge.runs.engines import EngineShelf
 from relaxforge.runs.trial_book import TrialBook
@@ -40,6 +41,8 @@ RETRY_DELAY_S = 5.0
 GIVE_UP_S = 10.0
 """Seconds that a stopped job still tries to reach a database that is away."""
 
+_PHASES = {"world": "environment", "agent": "agent", "evaluator": "evaluator"}
+
 log = get_logger()
 
 
@@ -53,7 +56,6 @@ class JobParts:
     agents: AgentConfig
     shelf: EngineShelf
     folder: Path
-    progress: StepProgress
 
 
 class EvaluationJob:
@@ -67,6 +69,8 @@ class EvaluationJob:
         self._killed: Failure | None = None
         self._lanes: list[asyncio.Task[None]] = []
         self._storing: set[asyncio.Task[None]] = set()
+        self._trials: dict[str, Planned] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
         self._left = 0
 
@@ -120,6 +124,7 @@ class EvaluationJob:
             if self._why is None:
                 await self._evaluate(run, incarnation=job["attempt"] - 1)
         except (ConfigError, MissingError) as error:
+            log.warning("job_failed", job=str(job["id"]), error=str(error))
             await self._book.close(run_id, "failed", FailureCategory.ENV_SETUP, str(error))
         except LeaseLostError:
             raise
@@ -148,20 +153,19 @@ class EvaluationJob:
         """Errors: ``ConfigError`` for what will not get better, other ``RelaxForgeError`` for what may."""
         with open_run_directory(self._folder, "") as opened:
             directory = replace(opened, incarnation=incarnation)
-            given = await self._assignment(run, directory)
-            model = await self._parts.shelf.take(given.choice, directory.path / "bundle", given.secrets)
+            given = await self._assignment(run)
+            model = await self._parts.shelf.take(given, directory.path)
             sound = False
             try:
-                async with open_attempts(given, model, self._parts.agents, directory, self._parts.progress) as attempts:
+                async with open_attempts(given, model, self._parts.agents, directory, self._tell) as attempts:
                     await self._try_all(run, given, attempts, directory)
                 sound = True
             finally:
                 await self._parts.shelf.put_back(model, sound=sound)
 
-    async def _assignment(self, run: Row, directory: RunDirectory) -> Assignment:
+    async def _assignment(self, run: Row) -> Assignment:
         version, package, secrets = await self._book.write(lambda tx: self._fetch(tx, run))
-        place = directory.path / "bundle"
-        bundle = await asyncio.to_thread(unpack, package, place, bytes(version["digest"]))
+        bundle = await asyncio.to_thread(open_bundle, package, bytes(version["digest"]))
         if missing := [name for name in bundle.manifest.secrets.required if name not in secrets]:
             raise ConfigError(f"the environment needs the secrets {', '.join(missing)}; set them and run again")
         configuration = run["configuration"]
@@ -220,6 +224,7 @@ class EvaluationJob:
             if (mode := await self._book.started(trial, session_key)) is not None:
                 self.cancel(mode)
                 return
+            self._trials[session_key] = trial
             await work.attempts.run(trial, number, functools.partial(self._keep, work, trial))
 
     def _keep(self, work: _Work, trial: Planned, outcome: Outcome) -> None:
@@ -249,6 +254,12 @@ class EvaluationJob:
         self._left -= 1
         if folder is not None:
             await asyncio.to_thread(discard_folder, folder)
+        await asyncio.to_thread(work.attempts.environment.discard, line["session_id"])
+
+    def _tell(self, session_key: str, part: str) -> None:
+        telling = asyncio.create_task(self._book.phase(self._trials[session_key], _PHASES[part]))
+        self._background.add(telling)
+        telling.add_done_callback(self._background.discard)
 
     def _kill(self, why: Failure) -> None:
         self._killed = self._killed or why

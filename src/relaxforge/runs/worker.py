@@ -14,7 +14,6 @@ from relaxforge.agents.config import AgentConfig
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.engine.config import EngineConfig
 from relaxforge.observe.log import get_logger
-from relaxforge.observe.progress import StepProgress
 from relaxforge.render.config import RenderConfig
 from relaxforge.runs.engines import EngineShelf
 from relaxforge.runs.evaluation_job import EvaluationJob, JobParts
@@ -68,9 +67,7 @@ class Worker:
                 await guard.check(tx, "worker")
             with _own_folder(Path(self._config.work_dir), self.worker_id) as folder:
                 shelf = EngineShelf(self._config, self._engine, RenderConfig(), folder / "engine.log")
-                parts = JobParts(
-                    self._database, self._vault, self._config, self._agents, shelf, folder, _NoProgress()
-                )  # fmt: skip
+                parts = JobParts(self._database, self._vault, self._config, self._agents, shelf, folder)
                 log.info("worker_started", worker=self.worker_id)
                 try:
                     await self._serve(parts)
@@ -168,17 +165,3 @@ def _tidy(folder: Path) -> None:
         log.warning("evidence_left", path=str(folder))
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class _NoProgress(StepProgress):
-    """Attempts are watched in the workspace, not on this console."""
-
-    def begin(self, title: str, sessions: int) -> None: ...
-
-    def prepared(self, count: int = 1) -> None: ...
-
-    def scored(self, count: int = 1) -> None: ...
-
-    def phase(self, name: str) -> None: ...
-
-    def end(self) -> None: ...
