@@ -16,12 +16,14 @@ from uuid import UUID
 
 import httpx
 import pytest
+import structlog
 from browser import chromium, visit  # noqa: F401 - fixtures
 
 from relaxforge.core.evidence import TrajectoryStep, TrialEvidence, Verdict
 from relaxforge.credit.summary import summarise
 from relaxforge.environments.bundle import open_bundle, pack, read_bundle
 from relaxforge.export.trajectory import trajectory_file
+from relaxforge.observe.log import configure
 from relaxforge.store import environments, evaluations, identity, jobs, trials
 from relaxforge.store.database import Database, Scope, Transaction
 from relaxforge.store.vault import open_vault
@@ -122,6 +124,7 @@ class Workspace:
     loop: LoopThread
     app: Any
     worker_url: str
+    events_log: Path
     clients: list[httpx.Client] = field(default_factory=list)
 
     def run(self, scope: Scope, go: Any) -> Any:
@@ -209,6 +212,7 @@ def web_config() -> WebConfig:
 
 @pytest.fixture
 def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any, tmp_path: Path) -> Iterator[Workspace]:
+    configure(tmp_path / "events.log")
     thread = LoopThread()
     database = Database(database_urls["app"])
     app = create_app(web_config, database, open_vault(tmp_path / "secrets-key"))
@@ -223,6 +227,7 @@ def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any,
         thread,
         app,
         database_urls["worker"],
+        tmp_path / "events.log",
     )
     try:
         _await_answer(found.url, serving)
@@ -233,6 +238,7 @@ def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any,
         thread.loop.call_soon_threadsafe(server.stop)
         serving.result(30)
         thread.close()
+        structlog.reset_defaults()
 
 
 def _await_answer(url: str, serving: Future[Any]) -> None:

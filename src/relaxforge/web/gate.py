@@ -198,5 +198,6 @@ def _failure(request: Request, error: Exception) -> Problem:
     if isinstance(error, RelaxForgeError):
         return as_problem(request, error)
     request_id = request.state.request_id
-    log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
+    why = f"{type(error).__name__}: {error}"
+    log.error("request_failed", request_id=request_id, path=request.url.path, error=why, exc_info=error)
     return Problem(500, "internal", f"something went wrong on our side; the log has it under {request_id}")
