@@ -9,6 +9,8 @@ from math import floor, isfinite, log10
 WIDTH, HEIGHT = 560, 200
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 26
 MOST_POINTS = 400
+SMALLEST = 1e-9
+"""Differences below this are drawn as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,16 @@ class Chart:
 
 
 def line_chart(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> Chart:
-    """Curves of ``series`` (name -> points in order of x). A missing value leaves a gap; it is not 0."""
+    """Curves of ``series`` (name -> points in order of x), with 0 on the axis. A missing value is left out, not 0."""
     known = {name: [(x, y) for x, y in points if y is not None and isfinite(y)] for name, points in series.items()}
     known = {name: points for name, points in known.items() if points}
     if not known:
         return Chart(title, (), (), (), f"{title}: nothing was reported")
     xs = [x for points in known.values() for x, _ in points]
     ys = [y for points in known.values() for _, y in points]
-    x_ticks, y_ticks = ticks(min(xs), max(xs), whole=True), ticks(min(ys), max(ys))
+    x_ticks, y_ticks = ticks(min(xs), max(xs), whole=True), ticks(min(0.0, *ys), max(0.0, *ys))
     x_low, x_high = min(xs), max(xs)
-    y_low, y_high = min([*y_ticks, *ys]), max([*y_ticks, *ys])
+    y_low, y_high = min(y_ticks), max(y_ticks)
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
@@ -89,12 +91,12 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
 
 
 def _scale(value: float, low: float, high: float, start: float, end: float) -> float:
-    return (start + end) / 2 if high == low else start + (value - low) / (high - low) * (end - start)
+    return (start + end) / 2 if high - low < SMALLEST else start + (value - low) / (high - low) * (end - start)
 
 
 def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
     """Round numbers that span ``low`` to ``high``."""
-    if high == low:
+    if high - low < SMALLEST:
         return [low]
     step = _round_step((high - low) / most)
     if whole:

@@ -73,10 +73,13 @@ async def show_run(request: Request, run_id: UUID, _: Reader, tx: Snapshot, curs
 
 
 async def _charts(tx: Snapshot, run_id: UUID) -> list[Chart]:
-    wanted = choose_curves(await training.metric_names(tx, run_id))
-    names = [name for curves in wanted.values() for name in curves]
-    steps = await training.series(tx, run_id, [name for name in names if not name.startswith("eval/")])
-    evaluations = await training.series(tx, run_id, [name for name in names if name.startswith("eval/")], kind="eval")
+    known = await training.metric_names(tx, run_id)
+    wanted = choose_curves(known)
+    names = {name for curves in wanted.values() for name in curves} | {name for name in known if COUNTED.match(name)}
+    steps = await training.series(tx, run_id, sorted(name for name in names if not name.startswith("eval/")))
+    evaluations = await training.series(
+        tx, run_id, sorted(name for name in names if name.startswith("eval/")), kind="eval"
+    )
     drawn = [line_chart(title, {name: points([*steps, *evaluations], name) for name in curves})
              for title, curves in wanted.items()]  # fmt: skip
     return [chart for chart in drawn if chart.curves or chart.title in tuple(CURVES)[:3]]
@@ -99,6 +102,10 @@ def points(rows: Sequence[Row], name: str) -> list[tuple[float, float | None]]:
 
 def _value(metrics: Mapping[str, Any], name: str) -> float | None:
     value = metrics.get(name)
-    if value is None and COUNTED.match(name) and any(COUNTED.match(other) for other in metrics):
+    if (
+        value is None
+        and COUNTED.match(name)
+        and any(COUNTED.match(other) and told is not None for other, told in metrics.items())
+    ):
         return 0.0
     return None if value is None else float(value)
