@@ -125,6 +125,7 @@ class Workspace:
     app: Any
     worker_url: str
     events_log: Path
+    port: int
     clients: list[httpx.Client] = field(default_factory=list)
 
     def run(self, scope: Scope, go: Any) -> Any:
@@ -228,9 +229,10 @@ def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any,
         app,
         database_urls["worker"],
         tmp_path / "events.log",
+        server.bound.getsockname()[1],
     )
     try:
-        _await_answer(found.url, serving)
+        _await_answer(found.port, serving)
         yield found
     finally:
         for client in found.clients:
@@ -241,10 +243,10 @@ def workspace(web_config: WebConfig, database_urls: Any, two_organizations: Any,
         structlog.reset_defaults()
 
 
-def _await_answer(url: str, serving: Future[Any]) -> None:
+def _await_answer(port: int, serving: Future[Any]) -> None:
     while not serving.done():
         try:
-            httpx.get(f"{url}/health", trust_env=False)
+            httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False)
             return
         except httpx.TransportError:
             continue

@@ -70,8 +70,8 @@ LISTED = (
 """Every route that shows many things: nothing of another organization is among them."""
 
 OWN = {
-    "POST /sign-in", "POST /sign-out", "GET /me", "POST /password", "PATCH /organization", "POST /members", "POST /tokens",
-    "POST /environments", "POST /training-runs", "GET /rollouts/schema", "GET /openapi.json",
+    "POST /sign-in", "POST /sign-out", "GET /me", "POST /password", "PATCH /organization", "POST /members",
+    "POST /tokens", "POST /environments", "POST /training-runs", "GET /rollouts/schema", "GET /openapi.json",
 }  # fmt: skip
 """Routes that name nothing that could be another organization's."""
 
