@@ -102,10 +102,7 @@ def points(rows: Sequence[Row], name: str) -> list[tuple[float, float | None]]:
 
 def _value(metrics: Mapping[str, Any], name: str) -> float | None:
     value = metrics.get(name)
-    if (
-        value is None
-        and COUNTED.match(name)
-        and any(COUNTED.match(other) and told is not None for other, told in metrics.items())
-    ):
-        return 0.0
-    return None if value is None else float(value)
+    if value is not None:
+        return float(value)
+    counts = [other for other in metrics if COUNTED.match(other) and metrics[other] is not None]
+    return 0.0 if counts and COUNTED.match(name) else None
