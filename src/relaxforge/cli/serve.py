@@ -11,6 +11,7 @@ from pathlib import Path
 
 from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.private_files import read_private
+from relaxforge.observe.log import configure
 from relaxforge.store.database import Database
 from relaxforge.store.vault import Vault, open_vault
 from relaxforge.web.app import create_app
@@ -26,6 +27,10 @@ class ServeArguments:
     secrets_key_file: str
     """File with the keys for the secrets of environments, as `relaxforge migrate` wrote it (mode 0600)."""
 
+    events_log: str | None = None
+    """File to which events are appended, failures with the id that their answer has. None: warnings and errors are
+    shown on stderr in short."""
+
     artifact_url: str | None = None
     """Folder for trajectories and bundles as an fsspec URL (file:///..., s3://...). None: in the database."""
 
@@ -37,6 +42,7 @@ def serve(argv: Sequence[str]) -> int:
     arguments = parse_flags(ServeArguments, argv, prog="relaxforge serve")
     url = read_private(arguments.database_url_file, "--database-url-file")
     vault = open_vault(Path(arguments.secrets_key_file))
+    configure(Path(arguments.events_log) if arguments.events_log else None)
     warn_about_plain_text(arguments.web)
     asyncio.run(_serve(arguments.web, Database(url, artifact_url=arguments.artifact_url), vault))
     return 0

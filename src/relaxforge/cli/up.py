@@ -19,6 +19,7 @@ from relaxforge.cli.private_files import read_private, write_private
 from relaxforge.cli.serve import warn_about_plain_text
 from relaxforge.cli.worker_process import WorkerProcess, sandbox_choice
 from relaxforge.core.errors import ConfigError
+from relaxforge.observe.log import configure
 from relaxforge.store import admin, identity
 from relaxforge.store.database import Database
 from relaxforge.store.embedded import EmbeddedPostgres
@@ -28,6 +29,9 @@ from relaxforge.web.config import WebConfig
 from relaxforge.web.server import Server, bind
 
 FIRST_SIGN_IN = "first-sign-in"
+
+WORKER_GRACE_S = 10.0
+"""Seconds that attempts under way may go on after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,12 @@ class UpArguments:
     worker: bool = True
     """Run a worker here. With --no-worker, start workers yourself (`relaxforge worker`)."""
 
+    allow_model: tuple[str, ...] = ("tiny", "smollm2")
+    """Models that the worker may load, by name or folder."""
+
+    allow_upstream: tuple[str, ...] = ()
+    """Base URLs of hosted models that the worker may call. Empty: none."""
+
     artifact_url: str | None = None
     """Folder for trajectories and bundles as an fsspec URL (file:///..., s3://...). None: in the database."""
 
@@ -67,6 +77,7 @@ def up(argv: Sequence[str]) -> int:
     folder = Path(arguments.state_dir) if arguments.state_dir else _default_folder()
     warn_about_plain_text(arguments.web)
     with _alone(folder) as lock, _prepared(arguments, folder) as admin_url:
+        configure(folder / "events.log")
         owner = first_owner(admin_url, arguments.organization, arguments.owner_email)
         if owner is not None:
             _remember(folder, owner)
@@ -110,9 +121,7 @@ async def _run(arguments: UpArguments, folder: Path, lock: IO[str], organization
     _note(lock, f"process {os.getpid()}, {server.origin}")
     worker = None
     if arguments.worker:
-        worker = WorkerProcess(
-            folder / WORKER_URL, folder / SECRETS_KEY, organization_id, folder / "worker", sandbox_choice()
-        )
+        worker = WorkerProcess(_worker_flags(arguments, folder, organization_id), folder / "worker.log")
     keeping = asyncio.create_task(worker.keep()) if worker else None
     _say(folder, server.origin)
     try:
@@ -120,6 +129,21 @@ async def _run(arguments: UpArguments, folder: Path, lock: IO[str], organization
     finally:
         if worker is not None and keeping is not None:
             await worker.stop(keeping)
+
+
+def _worker_flags(arguments: UpArguments, folder: Path, organization_id: str) -> list[str]:
+    flags = {
+        "--database-url-file": [str(folder / WORKER_URL)],
+        "--secrets-key-file": [str(folder / SECRETS_KEY)],
+        "--organization": [organization_id],
+        "--agent-sandbox": [sandbox_choice()],
+        "--work-dir": [str(folder / "jobs")],
+        "--grace": [str(WORKER_GRACE_S)],
+        "--allow-model": list(arguments.allow_model),
+        "--allow-upstream": list(arguments.allow_upstream),
+        "--artifact-url": [arguments.artifact_url] if arguments.artifact_url else [],
+    }
+    return [word for flag, values in flags.items() if values for word in (flag, *values)]
 
 
 def _stop(server: Server) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,12 +24,9 @@ GRACE_S = 20.0
 class WorkerProcess:
     """One `relaxforge worker`. It holds the end of a pipe of ours: when we die, however, it ends itself."""
 
-    def __init__(self, url_file: Path, key_file: Path, organization_id: str, folder: Path, sandbox: str) -> None:
-        self._arguments = (
-            "worker", "--database-url-file", str(url_file), "--secrets-key-file", str(key_file),
-            "--organization", organization_id, "--agent-sandbox", sandbox,
-        )  # fmt: skip
-        self._log = folder / "worker.log"
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._arguments = ("worker", *arguments)
+        self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
 

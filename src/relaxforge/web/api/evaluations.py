@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -9,9 +10,12 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
+from relaxforge.core.errors import ConfigError
 from relaxforge.credit.summary import summarise
+from relaxforge.engine.choice import read_budget, read_model
 from relaxforge.store import audit, evaluations, trials
 from relaxforge.store.database import Row
+from relaxforge.store.errors import InvalidError
 from relaxforge.web.api.shapes import Asked, Moment, Page, Shown
 from relaxforge.web.api.trials import TrialShown
 from relaxforge.web.caller import Reader, Runner, Snapshot, Store, Tx
@@ -32,7 +36,7 @@ class ConfigurationAsked(Asked):
     environment_id: UUID
     name: str = Field(min_length=1, max_length=200, examples=["five attempts"])
     attempt_count: int = Field(ge=1, le=8, description="independent attempts of every task in one job")
-    model: dict[str, Any] = Field(examples=[{"engine": "scripted", "scripted_replies": "replies.jsonl"}])
+    model: dict[str, Any] = Field(examples=[{"engine": "scripted", "replies": "replies.jsonl"}])
     agent_name: str = Field("", max_length=200)
     agent_version: str = Field("", max_length=200)
     seed: int = 0
@@ -114,6 +118,8 @@ async def list_configurations(
 
 @router.post("/evaluator-configurations", status_code=201, summary="Say how an environment is to be evaluated")
 async def create_configuration(caller: Runner, tx: Tx, asked: ConfigurationAsked) -> ConfigurationShown:
+    _check("model", read_model, asked.model)
+    _check("budget", read_budget, asked.budget)
     row = await evaluations.create_configuration(tx, **asked.model_dump())
     await audit.write(tx, "configuration_created", str(row["id"]), {"name": asked.name}, caller.remote)
     return ConfigurationShown.of(row)
@@ -201,6 +207,14 @@ async def run_events(request: Request, run_id: UUID, caller: Reader, database: S
 
     await look()  # A run that is not there is a 404, not an empty stream.
     return LiveResponse(request, look)
+
+
+def _check(field: str, read: Callable[[dict[str, Any]], object], value: dict[str, Any]) -> None:
+    """Errors: ``InvalidError`` when a worker could do nothing with ``value``."""
+    try:
+        read(value)
+    except ConfigError as error:
+        raise InvalidError(field, str(error).partition(": ")[2]) from None
 
 
 async def with_summary(tx: Snapshot, run: Row) -> Row:

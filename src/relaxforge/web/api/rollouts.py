@@ -14,6 +14,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from relaxforge.export.kinds import DEFAULT_FORMAT, FORMATS, KINDS, Choice, choose
 from relaxforge.export.lines import single_rollout
@@ -109,16 +110,20 @@ async def export(
     wanted = replace(chosen, kind=choice.kind)
     with request.app.state.exports.enter(caller.organization_id):
         made = await rollouts.spool(database, caller.scope, wanted, choice.format, cursor=cursor, most=limit)
-    detail = {"file": choice.file_name, "query": str(request.url.query), "rows": made.rows, "sha256": made.sha256}
-    async with database.scope(caller.scope) as tx:
-        await audit.write(tx, "exported", choice.file_name, detail, caller.remote)
+    detail = {"query": str(request.url.query), "rows": made.rows, "sha256": made.sha256}
     headers = _headers(choice, made)
     file, size = made.file, made.size
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        file, size = await asyncio.to_thread(_compressed, made.file)
-        headers["content-encoding"] = "gzip"
+    try:
+        async with database.scope(caller.scope) as tx:
+            await audit.write(tx, "exported", choice.file_name, detail, caller.remote)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            file, size = await asyncio.to_thread(_compressed, made.file)
+            headers["content-encoding"] = "gzip"
+    except BaseException:
+        made.file.close()
+        raise
     headers["content-length"] = str(size)
-    return StreamingResponse(_chunks(file), headers=headers, media_type="application/x-ndjson")
+    return FileOnce(file, headers)
 
 
 @router.get("/rollouts/counts", summary="How many lines an export of each kind would have")
@@ -162,7 +167,17 @@ def _compressed(plain: IO[bytes]) -> tuple[IO[bytes], int]:
     return packed, size
 
 
-async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        while chunk := await asyncio.to_thread(file.read, CHUNK):
+class FileOnce(StreamingResponse):
+    """Sends a temporary file, which is closed however that goes."""
+
+    def __init__(self, file: IO[bytes], headers: dict[str, str]) -> None:
+        super().__init__(self._chunks(), headers=headers, media_type="application/x-ndjson")
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while chunk := await asyncio.to_thread(self._file.read, CHUNK):
             yield chunk
