@@ -67,6 +67,18 @@ def test_an_exception_is_kept_with_its_traceback_in_the_file_only(tmp_path, caps
     assert capsys.readouterr().err == "error: event=reward_failed\n"
 
 
+def test_without_a_file_the_console_gets_the_traceback(capsys):
+    configure(None)
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        get_logger().exception("it_broke")
+    err = capsys.readouterr().err
+    assert "error: event=it_broke" in err
+    assert "Traceback" in err
+    assert "KeyError: 'lost'" in err
+
+
 def test_events_below_the_level_are_left_out(tmp_path):
     configure(tmp_path / "events.log", level="warning")
     get_logger().info("quiet")

@@ -42,7 +42,7 @@ def bound(**ids: Any) -> AbstractContextManager[None]:
 
 
 def configure(events_log: Path | None, level: str = "info") -> None:
-    """Send events of at least ``level`` to ``events_log`` (appended; ``None``: the console alone).
+    """Send events of at least ``level`` to ``events_log`` (appended; ``None``: the console alone, with tracebacks).
 
     Errors: ``StorageError`` here, and from any later event, when the file cannot be written.
     """
@@ -50,7 +50,7 @@ def configure(events_log: Path | None, level: str = "info") -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            _show_on_console,
+            _show_on_console if events_log else _show_whole,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.processors.ExceptionRenderer(),
             _LOGFMT,
@@ -89,6 +89,14 @@ def _show_on_console(_: WrappedLogger, level: str, event: EventDict) -> EventDic
         shown = {key: value for key, value in event.items() if key not in ("level", "exc_info")}
         _line(sys.stderr, f"{level}: {_CONSOLE_LOGFMT(None, level, shown)}")
     return event
+
+
+def _show_whole(logger: WrappedLogger, level: str, event: EventDict) -> EventDict:
+    """Where no file keeps events, the console is all there is, and a traceback belongs to it."""
+    shown = _show_on_console(logger, level, event)
+    if event.get("exc_info"):
+        _line(sys.stderr, structlog.processors.ExceptionRenderer()(logger, level, {**event})["exception"])
+    return shown
 
 
 def _line(stream: TextIO, text: str) -> None:
