@@ -12,7 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,6 +94,19 @@ class Sandbox:
         yield from ("--remount-ro", "/", "--chdir", os.path.realpath(cwd), "--")
         if door_socket:
             yield from (sys.executable, "-I", "-S", door.__file__, str(DOOR_PORT), _SOCKET)
+
+
+def open_sandbox(config: AgentConfig, run_dir: Path, stack: ExitStack | AsyncExitStack) -> Sandbox:
+    """The sandbox of a run, with a place for the model API's unix socket that ``stack`` removes.
+
+    Agents see nothing of the run, nor of others beside it, where these lie in the folder that they see anyway.
+    """
+    if config.agent_sandbox == "none":
+        return Sandbox(config)
+    # Unix sockets have short names, whatever the name of the run is.
+    place = stack.enter_context(tempfile.TemporaryDirectory(prefix="relaxforge-"))
+    run, cwd = Path(os.path.realpath(run_dir)), Path(os.path.realpath(config.agent_cwd))
+    return Sandbox(config, (str(run.parent if cwd in run.parent.parents else run),), str(Path(place, "models.sock")))
 
 
 def check_sandbox(config: AgentConfig, env: Mapping[str, str]) -> None:

@@ -123,6 +123,11 @@ def agent(config: Config) -> Iterator[Finding]:
     """Whether the command can start, and what it will not see."""
     check_command(config.agents, os.environ)
     yield Finding("ok", f"{config.agents.agent_command!r} in {config.agents.agent_cwd}")
+    if config.agents.agent_sandbox == "none":
+        yield Finding("note", "agents run unconfined, as you (--agent-sandbox bwrap confines them)")
+    else:
+        reach = "the model API" if config.agents.agent_sandbox_network == "gateway" else "the network"
+        yield Finding("ok", f"bubblewrap confines each agent to its folders and {reach}; --agent-cwd is read-only")
     if names := withheld(config.agents, os.environ):
         yield Finding("note", f"agents do not see: {', '.join(names)} (--agent-env NAME passes one on)")
 

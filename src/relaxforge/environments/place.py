@@ -1,10 +1,9 @@
-"""Where a Trial happens: one folder with a workspace, a world, and room for those who make and judge them."""
+"""Where a Trial happens: a workspace and a world for its agent, and a desk for whoever makes or judges them."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,12 +14,7 @@ from relaxforge.environments.manifest import NAME
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folders of one Trial below ``root``, which nobody else may enter. Methods write files: call them in a thread.
-
-    ``workspace`` and ``world`` are the agent's. ``setup`` and ``evaluator`` are copies of the bundle that exist only
-    while the world is made and while the Trial is judged; ``given`` holds what an evaluator is told, ``result`` what it
-    answers.
-    """
+    """The agent's folders below ``root``, which nobody else may enter. ``open`` writes files: call it in a thread."""
 
     root: Path
 
@@ -32,13 +26,25 @@ class Place:
     def world(self) -> Path:
         return self.root / "world"
 
-    @property
-    def setup(self) -> Path:
-        return self.root / "setup"
+    def open(self, bundle: Bundle) -> None:
+        """Make the workspace and an empty world. Errors: ``OSError``."""
+        self.root.mkdir(mode=0o700, parents=True)
+        write_files(agent_files(bundle), self.workspace)
+        self.world.mkdir(mode=0o700)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A new folder that exists while the world's command or the evaluator works, and that no agent ever saw.
+
+    ``bundle`` is a pristine copy, ``given`` what the command is told, ``result`` where it answers, ``io`` its log.
+    """
+
+    root: Path
 
     @property
-    def evaluator(self) -> Path:
-        return self.root / "evaluator"
+    def bundle(self) -> Path:
+        return self.root / "bundle"
 
     @property
     def given(self) -> Path:
@@ -48,31 +54,22 @@ class Place:
     def result(self) -> Path:
         return self.root / "result"
 
-    def open(self, bundle: Bundle) -> None:
-        """Make the workspace and an empty world. Errors: ``OSError``."""
-        self.root.mkdir(mode=0o700, parents=True)
-        write_files(agent_files(bundle), self.workspace)
-        self.world.mkdir(mode=0o700)
+    @property
+    def io(self) -> Path:
+        return self.root / "io"
 
-    def open_setup(self, bundle: Bundle, task: Mapping[str, Any]) -> None:
-        """Make what the world's command runs in. Errors: ``OSError``."""
-        write_files(agent_files(bundle), self.setup)
-        self.given.mkdir(mode=0o700)
-        _write(self.given / "task.json", task)
-
-    def open_evaluator(self, bundle: Bundle, output: bytes, given: Mapping[str, Any]) -> None:
-        """Make what the evaluator runs in: the whole bundle, and files about the Trial. Errors: ``OSError``."""
-        write_files(bundle.files, self.evaluator)
-        shutil.rmtree(self.given, ignore_errors=True)
-        for folder in (self.given, self.result):
+    def open(self, files: Iterable[BundleFile], given: Mapping[str, Any]) -> None:
+        """Lay it out; bytes are given as they are, other values as JSON. Errors: ``OSError``."""
+        write_files(files, self.bundle)
+        for folder in (self.given, self.result, self.io):
             folder.mkdir(mode=0o700)
-        (self.given / "output.json").write_bytes(output)
         for name, value in given.items():
-            _write(self.given / f"{name}.json", value)
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            self.told(name).write_bytes(content)
 
-    def close(self, folder: Path) -> None:
-        """Remove one of the folders."""
-        shutil.rmtree(folder, ignore_errors=True)
+    def told(self, name: str) -> Path:
+        """The file of one thing that the command is told."""
+        return self.given / f"{name}.json"
 
 
 def agent_files(bundle: Bundle) -> tuple[BundleFile, ...]:
@@ -85,7 +82,3 @@ def agent_files(bundle: Bundle) -> tuple[BundleFile, ...]:
         for file in bundle.files
         if file.path not in hidden and not (folder and PurePosixPath(file.path).is_relative_to(folder))
     )
-
-
-def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=True), encoding="utf-8")

@@ -10,7 +10,9 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,9 @@ from relaxforge.core.evidence import Verdict
 from relaxforge.core.ports import AgentRunner
 from relaxforge.core.sessions import AgentExit, AgentLaunch, FailureCategory, Task
 from relaxforge.core.strict_json import loads
-from relaxforge.environments.bundle import Bundle
-from relaxforge.environments.manifest import EvaluatorPart, Manifest
-from relaxforge.environments.place import Place
+from relaxforge.environments.bundle import Bundle, BundleFile
+from relaxforge.environments.manifest import EvaluatorPart, Manifest, WorldPart
+from relaxforge.environments.place import Desk, Place, agent_files
 from relaxforge.environments.verdict import MOST_BYTES, OUTPUT, STAGE, read_verdict
 from relaxforge.export.trajectory import steps_of
 from relaxforge.observe.log import get_logger
@@ -114,7 +116,7 @@ class Environment:
         place, manifest = self._place(session.session_id), self.bundle.manifest
         await self._written(place.open, self.bundle)
         if manifest.world is not None:
-            await self._set_up(session.identity, place, manifest.world.command, manifest.world.timeout_s)
+            await self._set_up(session.identity, place, manifest.world)
         env = launch.env | self._variables(place, session.identity.seed)
         inside = replace(launch, cwd=str(place.workspace / manifest.agent.cwd), env=env)
         return self.sandbox.around(inside, write=(str(place.workspace), str(place.world), launch.io_dir), models=True)
@@ -126,13 +128,9 @@ class Environment:
         """
         evaluator, identity = self.evaluator, outcome.session.identity
         assert evaluator is not None  # noqa: S101  (the caller looked)
-        place = self._place(identity.session_id)
-        try:
-            await self._written(self._lay_out, place, outcome)
-            launch = self._judge(identity, place, evaluator)
-            verdict = await self._verdict(launch, place, evaluator)
-        finally:
-            await asyncio.to_thread(place.close, place.evaluator)
+        given = await asyncio.to_thread(_told, outcome)
+        async with self._desk(identity, "evaluator", self.bundle.files, given) as desk:
+            verdict = await self._verdict(self._judge(identity, desk, evaluator), desk, evaluator)
         if undeclared := sorted(verdict.stages.keys() - set(evaluator.stages)):
             log.info("stages_undeclared", session=identity.session_id, stages=",".join(undeclared))
         return verdict
@@ -141,72 +139,71 @@ class Environment:
         """Remove everything of one Trial. Removes files: call it in a thread."""
         discard_folder(self._place(session_id).root)
 
+    @property
+    def _folder(self) -> Path:
+        return Path(os.path.realpath(self.sessions_dir))
+
     def _place(self, session_id: str) -> Place:
-        return Place(Path(os.path.realpath(self.sessions_dir)) / f"{session_id}.trial")
+        return Place(self._folder / f"{session_id}.trial")
 
-    async def _set_up(self, identity: SessionIdentity, place: Place, command: str, timeout_s: float) -> None:
-        await self._written(place.open_setup, self.bundle, identity.task.session_input)
-        launch = self._launch(
-            f"{identity.session_id}.world", command, place.setup, place, _world_seed(identity),
-            RELAX_TASK_JSON=str(place.given / "task.json"),
-        )  # fmt: skip
-        confined = self.sandbox.around(
-            launch, read=(str(place.given),), write=(str(place.setup), str(place.world), launch.io_dir)
-        )
+    @asynccontextmanager
+    async def _desk(
+        self, identity: SessionIdentity, who: str, files: Iterable[BundleFile], given: Mapping[str, Any]
+    ) -> AsyncIterator[Desk]:
+        # Nobody can know its name before: an agent without walls could have put something in its place.
+        name = tempfile.mkdtemp(prefix=f"{identity.session_id}.{who}-", dir=self._folder)
         try:
-            ended = await self._run(confined, timeout_s)
+            desk = Desk(Path(name))
+            await self._written(desk.open, files, given)
+            yield desk
         finally:
-            await asyncio.to_thread(place.close, place.setup)
-        if what := _unsound(ended, timeout_s, "world.timeout_s"):
-            message = f"Session {identity.session_id}: the world command {what}"
-            raise AgentExecutionError(message, FailureCategory.ENV_SETUP, self._said(confined))
+            await asyncio.to_thread(discard_folder, Path(name))
 
-    def _lay_out(self, place: Place, outcome: Outcome) -> None:
-        identity, output = outcome.session.identity, b""
-        if outcome.folder is not None:
-            try:
-                output = read_regular(outcome.folder / "session_output.json", MAX_OUTPUT_BYTES) or b""
-            except OSError:
-                output = b""  # What the agent put there is no file; to an evaluator that is no output.
-        given = {
-            "input": identity.task.session_input,
-            "steps": [asdict(step) for step in steps_of(said_and_done(outcome))],
-            "label": identity.task.label,
-        }
-        place.open_evaluator(self.bundle, output, given)
+    async def _set_up(self, identity: SessionIdentity, place: Place, world: WorldPart) -> None:
+        task, files = {"task": identity.task.session_input}, agent_files(self.bundle)
+        async with self._desk(identity, "world", files, task) as desk:
+            launch = self._launch(identity, desk, world.command, RELAX_TASK_JSON=str(desk.told("task")))
+            confined = self.sandbox.around(
+                launch, read=(str(desk.given),), write=(str(desk.bundle), str(place.world), str(desk.io))
+            )
+            ended = await self._run(confined, world.timeout_s)
+            if what := _unsound(ended, world.timeout_s, "world.timeout_s"):
+                message = f"Session {identity.session_id}: the world command {what}"
+                raise AgentExecutionError(message, FailureCategory.ENV_SETUP, self._said(confined))
 
-    def _judge(self, identity: SessionIdentity, place: Place, evaluator: EvaluatorPart) -> AgentLaunch:
+    def _judge(self, identity: SessionIdentity, desk: Desk, evaluator: EvaluatorPart) -> AgentLaunch:
         command = evaluator.command or shlex.join(
             (sys.executable, "-m", "relaxforge.environments.evaluate", evaluator.folder, evaluator.python)
         )
+        place, told = self._place(identity.session_id), ("input", "output", "steps", "label")
         launch = self._launch(
-            f"{identity.session_id}.evaluator", command, place.evaluator, place, _world_seed(identity),
+            identity, desk, command,
             RELAX_WORKSPACE_DIR=str(place.workspace),
-            **{f"RELAX_{name.upper()}_JSON": str(place.given / f"{name}.json")
-               for name in ("input", "output", "steps", "label")},
-            **{OUTPUT: str(place.result / "verdict.json")},
+            **{f"RELAX_{name.upper()}_JSON": str(desk.told(name)) for name in told},
+            **{OUTPUT: str(desk.result / "verdict.json")},
         )  # fmt: skip
-        write = (place.evaluator, place.result, place.workspace, place.world, launch.io_dir)
-        return self.sandbox.around(launch, read=(str(place.given),), write=map(str, write))
+        write = (desk.bundle, desk.result, desk.io, place.workspace, place.world)
+        return self.sandbox.around(launch, read=(str(desk.given),), write=map(str, write))
 
-    async def _verdict(self, launch: AgentLaunch, place: Place, evaluator: EvaluatorPart) -> Verdict:
+    async def _verdict(self, launch: AgentLaunch, desk: Desk, evaluator: EvaluatorPart) -> Verdict:
         ended = await self._run(launch, evaluator.timeout_s)
         try:
             if what := _unsound(ended, evaluator.timeout_s, "evaluator.timeout_s"):
                 raise EvaluatorError(f"the evaluator {what}")
             try:
-                data = await asyncio.to_thread(read_regular, place.result / "verdict.json", MOST_BYTES + 1)
+                data = await asyncio.to_thread(read_regular, desk.result / "verdict.json", MOST_BYTES + 1)
             except OSError as error:
                 raise EvaluatorError(f"what the evaluator wrote to {OUTPUT} cannot be read: {error}") from None
             return read_verdict(data)
         except EvaluatorError as error:
             raise EvaluatorError(str(error), self._said(launch)) from None
 
-    def _launch(self, name: str, command: str, cwd: Path, place: Place, seed: int, **more: str) -> AgentLaunch:
-        io_dir = place.root / name.rpartition(".")[2].join(("", "-io"))
-        io_dir.mkdir(mode=0o700, exist_ok=True)
-        env = base_environment(self.agents, os.environ) | self._variables(place, seed) | more
-        return AgentLaunch(name, command, str(cwd), str(io_dir), env | {MARKER: str(io_dir)})
+    def _launch(self, identity: SessionIdentity, desk: Desk, command: str, **more: str) -> AgentLaunch:
+        given = identity.task.world_seed
+        seed = identity.seed if given is None else given
+        variables = self._variables(self._place(identity.session_id), seed)
+        env = base_environment(self.agents, os.environ) | variables | more | {MARKER: str(desk.io)}
+        return AgentLaunch(desk.root.name, command, str(desk.bundle), str(desk.io), env)
 
     def _variables(self, place: Place, seed: int) -> dict[str, str]:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
@@ -269,9 +266,14 @@ def settle(verdict: Verdict, outcome: Outcome) -> Verdict:
     return replace(verdict, reward=reward, reward_status=status, failure_category=category)
 
 
-def _world_seed(identity: SessionIdentity) -> int:
-    given = identity.task.world_seed
-    return identity.seed if given is None else given
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """What an evaluator is told about a Session."""
+    task, output = outcome.session.identity.task, b""
+    if outcome.folder is not None:
+        with suppress(OSError):  # What the agent put there is no file; to an evaluator that is no output.
+            output = read_regular(outcome.folder / "session_output.json", MAX_OUTPUT_BYTES) or b""
+    steps = [asdict(step) for step in steps_of(said_and_done(outcome))]
+    return {"input": task.session_input, "output": output, "steps": steps, "label": task.label}
 
 
 def _unsound(ended: AgentExit | None, timeout_s: float, setting: str) -> str:
