@@ -23,6 +23,7 @@ from relaxforge.runs.worker import Worker
 from relaxforge.runs.worker_config import WorkerConfig
 from relaxforge.store import artifacts, environments, evaluations, trials
 from relaxforge.store.database import Database, Scope
+from relaxforge.store.vault import Vault
 
 PATIENCE_S = 60
 
@@ -115,12 +116,12 @@ class Workspace:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
 
-    def worker(self, agents: AgentConfig | None = None, **config: Any) -> Worker:
+    def worker(self, agents: AgentConfig | None = None, vault: Vault | None = None, **config: Any) -> Worker:
         given = {"work_dir": str(self.folder / "work"), "poll": 0.1, **config}
         agents = agents or AgentConfig(agent_command="true", agent_kill_grace=0.5)
         return Worker(
             self.urls["worker"], WorkerConfig(**given), agents, EngineConfig(),
-            organizations=[self.scope.organization_id],
+            organizations=[self.scope.organization_id], vault=vault,
         )  # fmt: skip
 
     def work(self, *run_ids: Any, worker: Worker | None = None, meanwhile: Any = None) -> None:
