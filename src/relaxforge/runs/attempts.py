@@ -112,7 +112,7 @@ class _Announced:
 
     async def launch(self, launch: AgentLaunch) -> AgentProcess:
         session_id, _, part = launch.session_id.partition(".")
-        self._tell(session_id, part or "agent")
+        self._tell(session_id, part.partition("-")[0] or "agent")
         return await self._inner.launch(launch)
 
 

@@ -41,7 +41,8 @@ RETRY_DELAY_S = 5.0
 GIVE_UP_S = 10.0
 """Seconds that a stopped job still tries to reach a database that is away."""
 
-_PHASES = {"world": "environment", "agent": "agent", "evaluator": "evaluator"}
+_PHASES = {"world": "environment"}
+"""What an attempt does while this part of it runs, where that is not the name of the part."""
 
 log = get_logger()
 
@@ -257,7 +258,7 @@ class EvaluationJob:
         await asyncio.to_thread(work.attempts.environment.discard, line["session_id"])
 
     def _tell(self, session_key: str, part: str) -> None:
-        telling = asyncio.create_task(self._book.phase(self._trials[session_key], _PHASES[part]))
+        telling = asyncio.create_task(self._book.phase(self._trials[session_key], _PHASES.get(part, part)))
         self._background.add(telling)
         telling.add_done_callback(self._background.discard)
 
