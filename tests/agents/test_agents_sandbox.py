@@ -195,13 +195,14 @@ def test_a_machine_where_it_does_not_work_says_why(monkeypatch, tmp_path):
     ("settings", "sentence"),
     [
         ({"agent_cwd": "/"}, "--agent-cwd / would show an agent everything below /, secrets included"),
+        ({"agent_cwd": str(Path.home())}, "--agent-cwd .* secrets included"),
         ({"agent_sandbox_path": (str(Path.home()),)}, "--agent-sandbox-path .* secrets included"),
         ({"agent_sandbox_path": ("/nowhere/at/all",)}, "--agent-sandbox-path /nowhere/at/all does not exist"),
     ],
 )
-def test_a_setting_that_would_show_too_much_or_nothing_is_refused(settings, sentence):
+def test_a_setting_that_would_show_too_much_or_nothing_is_refused(settings, sentence, walls):
     with pytest.raises(ConfigError, match=sentence):
-        check_sandbox(dataclasses.replace(BWRAP, **settings), os.environ)
+        check_command(dataclasses.replace(BWRAP, agent_command="true", **settings), os.environ)
 
 
 def test_a_relative_path_is_refused():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.environment import base_environment
-from relaxforge.agents.sandbox import check_sandbox, sandboxed
+from relaxforge.agents.sandbox import check_sandbox, check_shown, sandboxed
 from relaxforge.core.errors import ConfigError
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -34,6 +34,8 @@ def check_command(config: AgentConfig, parent: Mapping[str, str]) -> None:
         raise ConfigError("--agent-command is missing; give the command that starts one agent")
     env = base_environment(config, parent)
     check_sandbox(config, env)
+    if config.agent_sandbox != "none":
+        check_shown("--agent-cwd", config.agent_cwd)
     syntax = _bash(["-n", "-c", config.agent_command], config, env)
     if syntax.returncode:
         raise ConfigError(f"--agent-command is not valid for bash: {syntax.stderr.strip()}")

@@ -113,7 +113,8 @@ def check_sandbox(config: AgentConfig, env: Mapping[str, str]) -> None:
     """Try an empty sandbox. Errors: ``ConfigError`` saying what is missing and what to install."""
     if config.agent_sandbox == "none":
         return
-    _check_shown(config)
+    for path in config.agent_sandbox_path:
+        check_shown("--agent-sandbox-path", path)
     tried = subprocess.run(
         sandboxed(config, ["true"], "/"), env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         errors="replace", check=False,
@@ -133,17 +134,15 @@ def sandboxed(config: AgentConfig, words: list[str], cwd: str) -> list[str]:
     return [*probe.prefix, *words]
 
 
-def _check_shown(config: AgentConfig) -> None:
-    shown = [("--agent-cwd", config.agent_cwd), *(("--agent-sandbox-path", path) for path in config.agent_sandbox_path)]
-    for flag, path in shown:
-        real = Path(os.path.realpath(path))
-        if not real.exists():
-            raise ConfigError(f"{flag} {path} does not exist, so a sandbox cannot show it")
-        if real in (Path("/"), Path.home()):
-            raise ConfigError(
-                f"{flag} {path} would show an agent everything below {real}, secrets included; name the folder that it "
-                "needs"
-            )
+def check_shown(flag: str, path: str) -> None:
+    """Refuse to show a sandboxed agent what holds more than an agent needs. Errors: ``ConfigError``."""
+    real = Path(os.path.realpath(path))
+    if not real.exists():
+        raise ConfigError(f"{flag} {path} does not exist, so a sandbox cannot show it")
+    if real in (Path("/"), Path.home()):
+        raise ConfigError(
+            f"{flag} {path} would show an agent everything below {real}, secrets included; name what it needs"
+        )
 
 
 def _bubblewrap() -> str:
