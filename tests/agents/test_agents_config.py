@@ -18,6 +18,7 @@ from relaxforge.core.errors import ConfigError
         ({"agent_startup_timeout": 0.0}, "--agent-startup-timeout must be > 0 seconds, got 0"),
         ({"agent_kill_grace": -0.1}, "--agent-kill-grace must be between 0 and 3600 seconds"),
         ({"agent_log_tail_kb": -1}, "--agent-log-tail-kb must be >= 0 KiB"),
+        ({"agent_log_limit_mb": 0}, "--agent-log-limit-mb must be at least 1 MiB"),
         ({"agent_env": ("=x",)}, "'=x' has no name; write KEY=VALUE"),
         ({"agent_env": ("",)}, "'' has no name"),
         ({"agent_env": ("A=1", "RELAX_BASE_URL=http://x")}, "RELAX_BASE_URL: names with RELAX_ are reserved"),

@@ -50,6 +50,9 @@ class AgentConfig:
     """What sandboxed agents reach: the model API and nothing else (`gateway`), or the machine's network (`open`). The
     world and the evaluator of an environment reach nothing, or the network too."""
 
+    agent_log_limit_mb: int = 64
+    """MiB of an agent's output that run.log keeps, besides its end; more of it is discarded."""
+
     keep_session_dirs: Literal["failed", "all", "none"] = "failed"
     """Session folders (input, output, run.log) that stay in the run folder after the Session."""
 
@@ -64,6 +67,8 @@ class AgentConfig:
             )
         if self.agent_log_tail_kb < 0:
             raise ConfigError(f"--agent-log-tail-kb must be >= 0 KiB, got {self.agent_log_tail_kb}")
+        if self.agent_log_limit_mb < 1:
+            raise ConfigError(f"--agent-log-limit-mb must be at least 1 MiB, got {self.agent_log_limit_mb}")
         for entry in self.agent_env:
             _check_entry(entry)
         for path in self.agent_sandbox_path:
@@ -73,6 +78,10 @@ class AgentConfig:
     @property
     def log_tail_bytes(self) -> int:
         return self.agent_log_tail_kb * 1024
+
+    @property
+    def log_limit_bytes(self) -> int:
+        return self.agent_log_limit_mb * 1024 * 1024
 
     def keeps_folder(self, *, failed: bool) -> bool:
         """Whether the folder of a Session that ended like this stays."""

@@ -124,10 +124,10 @@ class SpawnedAgents:
     async def _ready(self) -> Child:
         async with self._changing:
             if self._spawner is None:
+                limits = (str(self._config.agent_kill_grace), str(self._config.log_limit_bytes))
                 self._spawner = await Child.start(
-                    "spawner", "relaxforge.agents.spawner",
-                    args=(str(self._config.agent_kill_grace),), log_path=self._log_path,
-                )  # fmt: skip
+                    "spawner", "relaxforge.agents.spawner", args=limits, log_path=self._log_path
+                )
             return self._spawner
 
     async def _replace(self, dead: Child) -> None:

@@ -1,6 +1,6 @@
 """The spawner: a small process that starts agents and ends everything they started.
 
-``python -m relaxforge.agents.spawner GRACE_S``, started by ``SpawnedAgents``. Main calls ``run`` with an
+``python -m relaxforge.agents.spawner GRACE_S LOG_BYTES``, started by ``SpawnedAgents``. Main calls ``run`` with an
 ``AgentLaunch``; the spawner answers with one event (the pid) and, when the leader and all its descendants are gone,
 with ``code``, ``signal``, ``duration_s`` and ``survivors``. The notice ``kill`` ends a Session early; ``stop`` ends
 all of them and is answered when nothing is left.
@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from relaxforge.agents.ending import Ending, send
 from relaxforge.agents.processes import all_processes, children, marker, read_process, with_descendants
+from relaxforge.agents.run_log import LogPump
 from relaxforge.core.sessions import AgentLaunch
 from relaxforge.ipc.child import ChildChannel
 from relaxforge.ipc.codec import shape
@@ -43,6 +46,7 @@ class Agent:
     frame: Frame
     launch: AgentLaunch
     leader: subprocess.Popen[bytes]
+    log: int
     started: float
     ended: float | None = None
     ending: Ending | None = None
@@ -60,11 +64,13 @@ class Agent:
 
 
 class Spawner:
-    """Starts, reaps and ends agents in one thread."""
+    """Starts, reaps and ends agents in one thread; another one carries what they print."""
 
-    def __init__(self, channel: ChildChannel, grace_s: float) -> None:
+    def __init__(self, channel: ChildChannel, grace_s: float, log_bytes: int) -> None:
         self._channel = channel
         self._grace_s = grace_s
+        self._logs = LogPump(log_bytes)
+        self._files = more_files()
         self._bash = shutil.which("bash") or "/bin/bash"
         self._agents: dict[str, Agent] = {}
         self._strays: Ending | None = None
@@ -120,18 +126,31 @@ class Spawner:
     def _start(self, frame: Frame) -> None:
         launch = shape(frame.body, AgentLaunch)
         try:
-            with open(launch.log_path, "ab") as log:
-                # Without preexec_fn Popen uses vfork: a storm of launches stays cheap.
-                leader = subprocess.Popen(
-                    [*launch.prefix, self._bash, "-c", launch.command], cwd=launch.cwd, env=launch.env,
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                )  # fmt: skip
+            log, leader = self._launched(launch)
         except (OSError, ValueError) as error:
             self._channel.fail(frame, error)
             return
         self._strays = None  # From here on a stray may be this agent's.
-        self._agents[launch.session_id] = Agent(frame, launch, leader, time.monotonic())
+        self._agents[launch.session_id] = Agent(frame, launch, leader, log, time.monotonic())
         self._channel.event(frame, leader.pid)
+
+    def _launched(self, launch: AgentLaunch) -> tuple[int, subprocess.Popen[bytes]]:
+        """The name of the agent's log, and its leader. Errors: ``OSError``, ``ValueError``."""
+        log, output = self._logs.open(launch.log_path)
+        try:
+            # Without preexec_fn Popen uses vfork: a storm of launches stays cheap.
+            leader = subprocess.Popen(
+                [*launch.prefix, self._bash, "-c", launch.command], cwd=launch.cwd, env=launch.env,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError):
+            self._logs.close(log)
+            raise
+        finally:
+            os.close(output)
+        with suppress(OSError):  # It has ended already.
+            resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, self._files)
+        return log, leader
 
     def _end(self, agent: Agent) -> None:
         agent.ending = agent.ending or Ending(self._grace_s, time.monotonic())
@@ -165,6 +184,7 @@ class Spawner:
         for agent, ending in endings.items():
             if agent is not None and _over(agent, claims.get(agent, []), ending.gave_up(now)):
                 del self._agents[agent.launch.session_id]
+                self._logs.close(agent.log)
                 self._channel.reply(agent.frame, agent.report())
 
     def _claims(self) -> dict[Agent | None, list[int]] | None:
@@ -211,6 +231,13 @@ def _ended_child() -> tuple[int, int] | None:
     return (pid, status) if pid else None
 
 
+def more_files() -> tuple[int, int]:
+    """Let us open as many files as we may: each agent takes two. Returns the limits that agents are to have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
+
+
 def become_subreaper() -> None:
     """Make the kernel hand us every descendant whose parent ends."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
@@ -220,7 +247,7 @@ def become_subreaper() -> None:
 def main() -> None:
     become_subreaper()
     channel = ChildChannel(lifeline_exit=None)
-    spawner = Spawner(channel, grace_s=float(sys.argv[1]))
+    spawner = Spawner(channel, grace_s=float(sys.argv[1]), log_bytes=int(sys.argv[2]))
     signal.signal(signal.SIGCHLD, lambda *_: channel.wake())
     signal.signal(signal.SIGTERM, lambda *_: spawner.stop())
     spawner.run()
