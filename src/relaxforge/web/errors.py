@@ -86,9 +86,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        code = _TITLES.get(error.status_code, "error").lower().replace(" ", "_")
-        headers = dict(error.headers or {})
-        return respond(request, Problem(error.status_code, code, str(error.detail), headers=headers))
+        return respond(request, from_http(error))
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
@@ -97,6 +95,12 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(RelaxForgeError)
     async def ours(request: Request, error: RelaxForgeError) -> Response:
         return respond(request, as_problem(request, error))
+
+
+def from_http(error: HTTPException) -> Problem:
+    """What the framework says with an exception of its own."""
+    code = _TITLES.get(error.status_code, "error").lower().replace(" ", "_")
+    return Problem(error.status_code, code, str(error.detail), headers=error.headers)
 
 
 def as_problem(request: Request, error: RelaxForgeError) -> Problem:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,7 +18,7 @@ from relaxforge.observe.log import get_logger
 from relaxforge.store.database import Database
 from relaxforge.web.caller import Caller
 from relaxforge.web.config import MIB, WebConfig
-from relaxforge.web.errors import Problem, as_problem, respond
+from relaxforge.web.errors import Problem, as_problem, from_http, respond
 from relaxforge.web.session import caller_behind
 
 PUBLIC = frozenset({"/health", "/sign-in", "/api/v1/sign-in"})
@@ -147,10 +148,11 @@ class _Body:
         self._ahead = iter(messages)
         return b"".join(message.get("body", b"") for message in messages)
 
-    def _too_large(self) -> Problem:
-        # Nobody reads the rest, so the connection cannot be used again.
+    def _too_large(self) -> HTTPException:
+        # Of the framework's own kind, which it lets through wherever it reads a body. Nobody reads the rest, so the
+        # connection cannot be used again.
         detail = f"the request body is larger than {self._limit // MIB} MiB, the most that is accepted here"
-        return Problem(413, "too_large", detail, headers={"Connection": "close"})
+        return HTTPException(413, detail, {"Connection": "close"})
 
 
 def _check_site(request: Request) -> None:
@@ -197,6 +199,8 @@ def _change_password_first(path: str) -> Response:
 def _failure(request: Request, error: Exception) -> Problem:
     if isinstance(error, RelaxForgeError):
         return as_problem(request, error)
+    if isinstance(error, HTTPException):
+        return from_http(error)
     request_id = request.state.request_id
     why = f"{type(error).__name__}: {error}"
     log.error("request_failed", request_id=request_id, path=request.url.path, error=why, exc_info=error)
