@@ -52,9 +52,9 @@ class Conductor:
         if known and isinstance(event, GroupReady):
             self.ready.add(event.number)
         if known and event.number not in self.state.groups and not isinstance(event, GroupReady):
-            verdict = event.verdict if isinstance(event, GroupScored) else "failed"
-            if verdict != "accepted" and not any(command == CancelGroup(event.number) for command in commands):
-                self._end(event.number, verdict)
+            fate = event.fate if isinstance(event, GroupScored) else "failed"
+            if fate != "accepted" and not any(command == CancelGroup(event.number) for command in commands):
+                self._end(event.number, fate)
         self._obey(commands)
         return commands
 
@@ -117,14 +117,14 @@ plans = st.builds(
     st.one_of(st.none(), st.integers(1, 4)),
 )
 failures = st.one_of(st.none(), st.sampled_from(CATEGORIES))
-verdicts = st.sampled_from(["accepted", "filtered", "failed"])
+fates = st.sampled_from(["accepted", "filtered", "failed"])
 
 
 def events(numbers):
     return st.one_of(
         st.builds(GroupReady, numbers),
         st.builds(GroupEnded, numbers, failures),
-        st.builds(GroupScored, numbers, verdicts, st.sampled_from(CATEGORIES)),
+        st.builds(GroupScored, numbers, fates, st.sampled_from(CATEGORIES)),
         st.just(Tick()),
     )
 
@@ -176,10 +176,10 @@ def test_every_step_ends_however_its_groups_fare(plan, data):
         assert conductor.state.accepted + conductor.state.lost == plan.quota
 
 
-def run_through(conductor, number, verdict="accepted", reason=""):
+def run_through(conductor, number, fate="accepted", reason=""):
     conductor.feed(GroupReady(number))
     conductor.feed(GroupEnded(number))
-    return conductor.feed(GroupScored(number, verdict, reason))
+    return conductor.feed(GroupScored(number, fate, reason))
 
 
 def test_capacity_bounds_what_is_resident_and_reward_does_not_count():
@@ -192,10 +192,10 @@ def test_capacity_bounds_what_is_resident_and_reward_does_not_count():
     assert conductor.state.count(Phase.REWARD) == 1
 
 
-@pytest.mark.parametrize("verdict", ["filtered", "failed"])
-def test_a_lost_group_is_replaced_by_a_new_one(verdict):
+@pytest.mark.parametrize("fate", ["filtered", "failed"])
+def test_a_lost_group_is_replaced_by_a_new_one(fate):
     conductor = Conductor(Plan(quota=1, started=1, capacity=1))
-    commands = run_through(conductor, 0, verdict)
+    commands = run_through(conductor, 0, fate)
     assert commands == [StartGroup(1)]
     assert run_through(conductor, 1) == [TransferGroup(1), CloseStep()]
 

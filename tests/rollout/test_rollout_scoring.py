@@ -48,7 +48,7 @@ def reward_function(tmp_path):
 
 def test_sessions_are_compared_within_their_group(ended):
     outcomes = [ended(0, reward=1.0), ended(1, reward=0.0), ended(2, reward=0.0)]
-    assert score(outcomes).verdict == "accepted"
+    assert score(outcomes).fate == "accepted"
     assert [outcome.reward for outcome in outcomes] == [1.0, 0.0, 0.0]
     assert sum(outcome.advantage for outcome in outcomes) == pytest.approx(0)
     assert outcomes[0].advantage > 0 > outcomes[1].advantage == outcomes[2].advantage
@@ -56,13 +56,13 @@ def test_sessions_are_compared_within_their_group(ended):
 
 def test_an_evaluation_earns_rewards_and_no_advantage(ended):
     outcome = ended(mode="eval", reward=0.5)
-    assert score([outcome]).verdict == "accepted"
+    assert score([outcome]).fate == "accepted"
     assert (outcome.reward, outcome.advantage) == (0.5, None)
 
 
 def test_a_reward_object_counts_by_its_key_and_is_kept_whole(ended):
     outcome = ended(reward={"score": 0.5, "style": 2.0}, metadata={"hops": 3})
-    assert score([outcome], CreditConfig(reward_key="score")).verdict == "accepted"
+    assert score([outcome], CreditConfig(reward_key="score")).fate == "accepted"
     assert (outcome.reward, outcome.reward_detail) == (0.5, {"score": 0.5, "style": 2.0})
     assert outcome.metadata == {"hops": 3}
 
@@ -88,7 +88,7 @@ def test_without_a_reward_the_function_is_asked_and_sees_the_conversation_and_th
     outcome = ended()
     config = reward_function("return {'right': float(session.answer == 'a'), 'label': session.label}")
     assert (
-        score([outcome], CreditConfig(custom_rm_path=config.custom_rm_path, reward_key="right")).verdict == "accepted"
+        score([outcome], CreditConfig(custom_rm_path=config.custom_rm_path, reward_key="right")).fate == "accepted"
     )
     assert (outcome.reward, outcome.reward_detail) == (1.0, {"right": 1.0, "label": "42"})
 
@@ -109,12 +109,12 @@ def test_without_a_reward_the_function_is_asked_and_sees_the_conversation_and_th
 )
 def test_what_the_agent_wrote_wrong_is_bad_output(ended, output, config, category, complaint):
     sound, faulty = ended(0, reward={"a": 1.0, "b": 1.0}), ended(1, **output)
-    verdict = score([sound, faulty], config)
-    assert verdict.verdict == "failed"
+    scored = score([sound, faulty], config)
+    assert scored.fate == "failed"
     assert faulty.failure.category is category
     assert complaint in faulty.failure.message
     assert faulty.failure.message.startswith("Session train-g000000-01: ")
-    assert "train-g000000-0" in verdict.reason
+    assert "train-g000000-0" in scored.reason
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_what_the_agent_wrote_wrong_is_bad_output(ended, output, config, categor
 )
 def test_a_reward_function_that_raises_or_returns_nonsense_is_a_record(ended, reward_function, body, complaint):
     outcomes = [ended(0), ended(1, reward=1.0)]
-    verdict = score(outcomes, reward_function(body))
-    assert (verdict.verdict, outcomes[1].reward) == ("failed", 1.0)
+    scored = score(outcomes, reward_function(body))
+    assert (scored.fate, outcomes[1].reward) == ("failed", 1.0)
     assert outcomes[0].failure.category is FailureCategory.VERIFIER_ERROR
     assert complaint in outcomes[0].failure.message
 
 
 def test_a_filter_keeps_or_discards_whole_groups_of_training(ended):
     same, different = [ended(0, reward=1.0), ended(1, reward=1.0)], [ended(0, reward=1.0), ended(1, reward=0.0)]
-    verdict = score(same, filter_path=FILTER)
-    assert (verdict.verdict, verdict.reason) == ("filtered", "filtered: --dynamic-sampling-filter-path")
-    assert score(different, filter_path=FILTER).verdict == "accepted"
-    assert score([ended(mode="eval", reward=1.0)], filter_path=FILTER).verdict == "accepted"
+    scored = score(same, filter_path=FILTER)
+    assert (scored.fate, scored.reason) == ("filtered", "filtered: --dynamic-sampling-filter-path")
+    assert score(different, filter_path=FILTER).fate == "accepted"
+    assert score([ended(mode="eval", reward=1.0)], filter_path=FILTER).fate == "accepted"
 
 
 def test_a_filter_that_raises_ends_the_run_with_its_flag(ended, tmp_path):

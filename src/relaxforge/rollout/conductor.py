@@ -16,10 +16,7 @@ log = get_logger()
 class Conductor:
     """Runs steps. Nothing else starts agents, and every Session that it starts reaches ``StepOrder.keep``."""
 
-    def __init__(
-        self,
-        rooms: Rooms,
-    ) -> None:
+    def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
         self._next = {"train": 0, "eval": 0}
         self._step: Step | None = None

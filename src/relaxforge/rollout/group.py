@@ -25,11 +25,6 @@ class RunningGroup:
     stopped_by: str | None = None
     outcomes: list[Outcome] = field(default_factory=list)
 
-    async def all_started(self) -> None:
-        """The first-request barrier: every Session has sent a model request."""
-        for session in self.sessions:
-            await session.first_request.wait()
-
     def lease(self) -> None:
         for session in self.sessions:
             session.open_gate()

@@ -44,7 +44,7 @@ class Plan:
     max_filtered: int | None = None
 
 
-Verdict = Literal["accepted", "filtered", "failed"]
+Fate = Literal["accepted", "filtered", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class GroupScored:
     """Reward is done with the Group; ``reason`` says why it was filtered or failed."""
 
     number: int
-    verdict: Verdict
+    fate: Fate
     reason: str = ""
 
 
@@ -182,7 +182,7 @@ def step(state: StepState, event: Event, now: float) -> tuple[StepState, list[Co
     if isinstance(event, GroupReady):
         return _settle(_move(state, event.number, Phase.READY), [])
     if isinstance(event, GroupScored):
-        transfer: list[Command] = [TransferGroup(event.number)] if event.verdict == "accepted" else []
+        transfer: list[Command] = [TransferGroup(event.number)] if event.fate == "accepted" else []
         return _settle(_scored(state, event), transfer)
     if event.failure is not None:
         return _settle(_failed(state, event.number, event.failure), [])
@@ -190,10 +190,10 @@ def step(state: StepState, event: Event, now: float) -> tuple[StepState, list[Co
 
 
 def _scored(state: StepState, event: GroupScored) -> StepState:
-    if event.verdict == "failed":
+    if event.fate == "failed":
         return _failed(state, event.number, event.reason)
     state = replace(_forget(state, event.number), failures_in_a_row=0, reasons={})
-    if event.verdict == "accepted":
+    if event.fate == "accepted":
         return replace(state, accepted=state.accepted + 1, filtered_in_a_row=0)
     return replace(state, lost=state.lost + 1, filtered_in_a_row=state.filtered_in_a_row + 1)
 

@@ -17,8 +17,8 @@ from relaxforge.credit.functions import load_function
 from relaxforge.credit.group import group_advantages
 from relaxforge.credit.reward import RewardFunction, RewardInput, primary
 from relaxforge.observe.log import get_logger
-from relaxforge.rollout import scheduler
 from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.scheduler import Fate
 from relaxforge.rollout.trial import Environment, own_verdict, settle
 
 log = get_logger()
@@ -34,7 +34,7 @@ NO_REWARD = (
 class Score:
     """What Reward says about a Group; ``reason`` is empty for accepted ones."""
 
-    verdict: scheduler.Verdict
+    fate: Fate
     reason: str = ""
 
 

@@ -258,6 +258,7 @@ class Step:
         self._events.put_nowait(GroupEnded(group.number, failure))
 
     async def _announce_ready(self, group: RunningGroup) -> None:
+        """The first-request barrier: every Session has sent a model request."""
         for session in group.sessions:
             await session.first_request.wait()
             self._rooms.progress.prepared()
@@ -276,20 +277,20 @@ class Step:
             group.halt(f"group_dropped: {session.session_id} {outcome.failure.category}")
 
     async def _score(self, group: RunningGroup) -> None:
-        verdict = await self._rooms.scorer.score(group.outcomes)
+        score = await self._rooms.scorer.score(group.outcomes)
         if group.stopped_by == "surplus":
             self._finish(group, "surplus")
             return
-        if verdict.verdict == "accepted":
+        if score.fate == "accepted":
             self._scored[group.number] = ScoredGroup(
                 sample_group(group.group_id, group.outcomes), tuple(group.outcomes)
             )
         else:
-            if verdict.verdict == "filtered":
+            if score.fate == "filtered":
                 self._discarded[tuple(sorted(outcome.reward or 0.0 for outcome in group.outcomes))] += 1
-            self._finish(group, verdict.reason)
+            self._finish(group, score.reason)
         self._rooms.progress.scored(len(group.outcomes))
-        self._events.put_nowait(GroupScored(group.number, verdict.verdict, group.failure or verdict.reason))
+        self._events.put_nowait(GroupScored(group.number, score.fate, group.failure or score.reason))
 
     async def _transfer(self, number: int) -> None:
         scored = self._scored.pop(number)

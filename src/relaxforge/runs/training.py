@@ -174,7 +174,6 @@ class RunLoop:
     async def _train(self, learner: Learner, rollout_id: int, groups: list[ScoredGroup]) -> dict[str, float]:
         samples = tuple(sorted((group.samples for group in groups), key=lambda group: group.group_id))
         report = await learner.train(TrainBatch(rollout_id, samples, self._parts.rollout.rollout_temperature))
-        self._version = report.weight_version
         return report.metrics
 
     async def _publish(self) -> None:
