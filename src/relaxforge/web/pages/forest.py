@@ -15,13 +15,17 @@ MOST_STATES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """One model request. ``None`` means that the dump line does not say."""
+    """One model request. ``None`` means that the dump line does not say.
+
+    ``prompt`` counts all tokens that the model read, ``observed`` those that were new, ``sampled`` those it wrote.
+    """
 
     number: int
     request_id: str
     api: str
     state: str | None
     parent: str | None
+    prompt: int | None
     observed: int | None
     sampled: int | None
     finish: str | None
@@ -51,6 +55,7 @@ class Node:
     finish: str | None
     sample: str | None
     delivered: bool | None
+    redacted: bool
 
 
 def read_session(body: bytes) -> dict[str, Any]:
@@ -70,15 +75,16 @@ def turns_of(line: Mapping[str, Any]) -> list[TurnRow]:
 def _turn(number: int, request: Mapping[str, Any], states: Mapping[str, Mapping[str, Any]]) -> TurnRow:
     state = states.get(request.get("state") or "", {})
     observed = states.get(state.get("parent") or "", {})
-    timing = request.get("timing") or {}
+    timing, usage = request.get("timing") or {}, request.get("usage") or {}
     return TurnRow(
         number,
         request.get("request_id", ""),
         request.get("api", ""),
         request.get("state"),
         state.get("parent"),
+        usage.get("prompt_tokens"),
         _length(observed) if observed.get("kind") == "observation" else None,
-        _length(state),
+        _length(state) or usage.get("completion_tokens"),
         state.get("finish_reason"),
         ", ".join(str(version) for version in sorted({span[0] for span in state.get("weight_versions") or ()})),
         timing.get("held_s"),
@@ -152,6 +158,7 @@ def _node(state: Mapping[str, Any], depth: int, branch: int, branches: int, samp
         state.get("finish_reason"),
         samples.get(state.get("state")),
         state.get("delivered"),
+        bool(state.get("redacted")),
     )
 
 

@@ -123,6 +123,7 @@ async def _live(tx: Snapshot, run: Row) -> dict[str, Any]:
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
         "repeated": len({attempt["retry_of_id"] for attempt in attempts} - {None}),
+        "places_shown": False,
         "listed": [shown(whole.get(one.row["id"], one.row), threshold) for one in failures_first(each)[:MOST_LISTED]],
         "summary": run["summary"]
         or (summarise(attempts, configuration["attempt_count"], threshold) if attempts else None),

@@ -67,6 +67,7 @@ async def show_run(request: Request, run_id: UUID, _: Reader, tx: Snapshot, curs
         run=run,
         charts=await _charts(tx, run_id),
         trials=[shown(row) for row in rows],
+        places_shown=False,
         newest=here if cursor else None,
         next=address(here, cursor=cursor_after(rows[-1])) if len(found) > PAGE_ROWS else None,
     )

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from relaxforge.core.sessions import FailureCategory, SessionStatus
-from relaxforge.store import artifacts, trials
+from relaxforge.store import artifacts, environments, trials
 from relaxforge.store.database import Row
 from relaxforge.web.caller import Reader, Snapshot
 from relaxforge.web.errors import not_found
@@ -75,6 +75,7 @@ async def list_trials(
         title="Trials",
         here="trials",
         trials=[shown(row) for row in rows],
+        places_shown=not (chosen.run or chosen.training_run),
         filter=chosen,
         status=status,
         category=category,
@@ -184,8 +185,11 @@ async def _forest(tx: Snapshot, trial: Row, _q: str, _start: int) -> dict[str, A
     return {"problem": None if nodes else "No conversation was committed.", "nodes": nodes, "total": total}
 
 
-async def _stages(_tx: Snapshot, trial: Row, _q: str, _start: int) -> dict[str, Any]:
-    declared = trial.get("declared_stages") or ()
+async def _stages(tx: Snapshot, trial: Row, _q: str, _start: int) -> dict[str, Any]:
+    declared: list[str] = []
+    if trial["environment_version_id"] is not None:
+        version = await environments.get_version(tx, trial["environment_version_id"])
+        declared = list((version["manifest"].get("evaluator") or {}).get("stages", ()))
     return {"missing": [name for name in declared if name not in trial["stages"]]}
 
 

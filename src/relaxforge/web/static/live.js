@@ -1,28 +1,52 @@
 // A run that is going on: every event of the server fetches the live part of the page anew, at most twice a second.
 "use strict";
 
+const AT_MOST_EVERY_MS = 500;
+
 function follow(part) {
-  const source = new EventSource(part.dataset.events);
+  let source = null;
   let waiting = false;
+  let ended = false;
+
+  const say = (text) => {
+    const note = document.getElementById("live-state");
+    if (note) note.textContent = text;
+  };
+
   const refresh = () => {
     if (waiting) return;
     waiting = true;
     setTimeout(() => {
       waiting = false;
       htmx.ajax("GET", part.dataset.part, { target: "#" + part.id, swap: "innerHTML" });
-    }, 500);
+    }, AT_MOST_EVERY_MS);
   };
-  for (const name of ["message", "trial", "run", "end"]) source.addEventListener(name, refresh);
-  source.addEventListener("end", () => source.close());
-  source.addEventListener("error", () => {
-    const note = document.getElementById("live-state");
-    if (note) note.textContent = "Connection lost, trying again";
-  });
-  source.addEventListener("open", () => {
-    const note = document.getElementById("live-state");
-    if (note) note.textContent = "Live";
-  });
-  addEventListener("pagehide", () => source.close());
+
+  const end = () => {
+    ended = true;
+    close();
+    document.querySelectorAll("[data-while-live]").forEach((button) => button.remove());
+    refresh();
+  };
+
+  const open = () => {
+    if (source || ended) return;
+    source = new EventSource(part.dataset.events);
+    for (const name of ["trial", "run"]) source.addEventListener(name, refresh);
+    source.addEventListener("end", end);
+    source.addEventListener("open", () => say("Live"));
+    source.addEventListener("error", () => say("Connection lost, trying again"));
+  };
+
+  const close = () => {
+    if (source) source.close();
+    source = null;
+  };
+
+  // A browser has few connections to one server: pages that nobody looks at give theirs back.
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  open();
 }
 
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("[data-events]").forEach(follow));
