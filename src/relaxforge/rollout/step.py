@@ -58,12 +58,20 @@ class ScoredGroup:
     outcomes: tuple[Outcome, ...]
 
 
+def not_repeated(task: Task) -> None:
+    """What an evaluation does with a Task whose Group was surplus."""
+
+
+async def not_trained(group: ScoredGroup) -> None:
+    """What an evaluation does with an accepted Group."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepOrder:
     """One rollout step or evaluation.
 
-    ``take`` hands out the next Task, ``give_back`` receives Tasks whose Groups were surplus, ``keep`` writes an ended
-    Session down, ``transfer`` receives accepted Groups and may hold the conductor back until there is room.
+    ``take`` hands out the next Task, ``keep`` writes an ended Session down, ``give_back`` receives Tasks whose Groups
+    were surplus, ``transfer`` receives accepted Groups and may hold the conductor back until there is room.
     """
 
     rollout_id: int
@@ -71,9 +79,9 @@ class StepOrder:
     plan: Plan
     group_size: int
     take: Callable[[], Task]
-    give_back: Callable[[Task], None]
     keep: Callable[[Outcome], None]
-    transfer: Callable[[ScoredGroup], Awaitable[None]]
+    give_back: Callable[[Task], None] = not_repeated
+    transfer: Callable[[ScoredGroup], Awaitable[None]] = not_trained
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.registry import SessionRegistry
 from relaxforge.rollout.scheduler import Plan
 from relaxforge.rollout.scoring import Scorer
-from relaxforge.rollout.step import Rooms, ScoredGroup, Step, StepOrder
+from relaxforge.rollout.step import Rooms, Step, StepOrder
 from relaxforge.rollout.supervise import Supervisor
 from relaxforge.rollout.trial import Environment, agents_of
 from relaxforge.runs.assignment import Assignment
@@ -62,9 +62,7 @@ class Attempts:
             plan=Plan(quota=1, started=1, capacity=1, replace_lost=False),
             group_size=1,
             take=lambda: task,
-            give_back=_ignore,
             keep=keep,
-            transfer=_forget,
         )
         await Step(order, number, self._rooms).run()
 
@@ -146,11 +144,3 @@ def agents_for(given: Assignment, operator: AgentConfig) -> AgentConfig:
     """The agent of the bundle. The folders of its Sessions are kept until the evidence is stored."""
     agents = agents_of(given.bundle.manifest, operator)
     return replace(agents, agent_timeout=given.budget.timeout_s or agents.agent_timeout, keep_session_dirs="all")
-
-
-def _ignore(_: Task) -> None:
-    """An attempt that is cancelled is not tried again here."""
-
-
-async def _forget(_: ScoredGroup) -> None:
-    """Nothing trains on an evaluation."""

@@ -13,6 +13,8 @@ import msgspec
 
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.observe.lines import LineFile
+from relaxforge.rollout.outcome import Outcome
+from relaxforge.rollout.record import dump_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class RunDirectory:
     @property
     def events_log(self) -> Path:
         return self.path / "events.log"
+
+    def line(self, outcome: Outcome, rollout_id: int) -> dict[str, Any]:
+        """An ended Session of a step of this incarnation, as its dump line."""
+        return dump_line(outcome, run_id=self.run_id, incarnation=self.incarnation, rollout_id=rollout_id)
 
     def dump_path(self, name: str, pattern: str | None) -> Path:
         """Where the dump of ``name`` (a rollout id, or ``eval_<dataset>_<id>``) goes."""

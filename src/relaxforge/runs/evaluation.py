@@ -10,9 +10,8 @@ from relaxforge.observe.progress import StepProgress
 from relaxforge.rollout.conductor import Conductor
 from relaxforge.rollout.config import RolloutConfig
 from relaxforge.rollout.outcome import Outcome
-from relaxforge.rollout.record import dump_line
 from relaxforge.rollout.scheduler import Plan
-from relaxforge.rollout.step import ScoredGroup, StepOrder
+from relaxforge.rollout.step import StepOrder
 from relaxforge.runs.directory import RunDirectory
 from relaxforge.runs.metrics import eval_metrics
 from relaxforge.tasks.source import TaskSource
@@ -41,9 +40,7 @@ async def evaluate(
 
     def keep(outcome: Outcome) -> None:
         by_task[outcome.session.identity.task.index].append(outcome)
-        sink.append(
-            dump_line(outcome, run_id=directory.run_id, incarnation=directory.incarnation, rollout_id=rollout_id)
-        )
+        sink.append(directory.line(outcome, rollout_id))
 
     capacity = config.resident_eval_groups * samples
     order = StepOrder(
@@ -52,9 +49,7 @@ async def evaluate(
         plan=Plan(quota=len(tasks), started=len(tasks), capacity=capacity, replace_lost=False),
         group_size=1,
         take=lambda: next(queue),
-        give_back=lambda _: None,
         keep=keep,
-        transfer=_forget,
     )
     progress.begin(f"eval {name} after {rollout_id} steps", len(tasks))
     try:
@@ -63,7 +58,3 @@ async def evaluate(
         sink.close()
         progress.end()
     return eval_metrics(name, by_task, samples)
-
-
-async def _forget(_: ScoredGroup) -> None:
-    """Nothing trains on an evaluation."""

@@ -15,8 +15,6 @@ from relaxforge.observe.metrics import MetricWriter
 from relaxforge.observe.progress import StepProgress
 from relaxforge.rollout.conductor import Conductor
 from relaxforge.rollout.config import RolloutConfig
-from relaxforge.rollout.outcome import Outcome
-from relaxforge.rollout.record import dump_line
 from relaxforge.rollout.scheduler import Plan
 from relaxforge.rollout.step import ScoredGroup, StepOrder, StepSummary
 from relaxforge.runs.checkpoint import RunState, write_checkpoint
@@ -137,16 +135,6 @@ class RunLoop:
         sink = self._sink(str(rollout_id))
         transfer: asyncio.Queue[ScoredGroup] = asyncio.Queue(config.transfer_queue_groups or config.rollout_batch_size)
 
-        def keep(outcome: Outcome) -> None:
-            sink.append(
-                dump_line(
-                    outcome,
-                    run_id=parts.directory.run_id,
-                    incarnation=parts.directory.incarnation,
-                    rollout_id=rollout_id,
-                )
-            )
-
         order = StepOrder(
             rollout_id=rollout_id,
             mode="train",
@@ -159,8 +147,8 @@ class RunLoop:
             ),
             group_size=config.n_samples_per_prompt,
             take=parts.feed.take,
+            keep=lambda outcome: sink.append(parts.directory.line(outcome, rollout_id)),
             give_back=parts.feed.give_back,
-            keep=keep,
             transfer=transfer.put,
         )
         collecting = asyncio.create_task(_collect(transfer, config.rollout_batch_size))
