@@ -40,6 +40,10 @@ def test_seeds_differ_between_sessions_groups_and_runs_and_are_the_same_after_a_
     assert seeds(factory(incarnation=2).group(0, "train", TASK, 4)) == first
 
 
+def test_a_task_with_a_seed_of_its_own_gives_it_to_its_sessions(factory):
+    assert seeds(factory().group(0, "eval", Task(0, None, {"n": 1}, seed=40), 2)) == [40, 41]
+
+
 def test_sessions_are_registered_under_names_that_an_earlier_incarnation_never_used(factory):
     here = factory(incarnation=1)
     group = here.group(3, "train", TASK, 2)

@@ -181,3 +181,49 @@ def test_without_walls_the_same_agent_gets_most_of_it(renderer, tmp_path, surrou
     reached = {name for name, success in got.items() if success}
     assert reached >= {"credential", "foreign bundle", "own bundle", "other session", "other secret", "loopback"}
     assert "hunter2" not in json.dumps(line), "links are never followed"
+
+
+def test_world_and_evaluator_have_walls_too_and_do_their_work(renderer, tmp_path, surroundings, walls):
+    look = """
+import os, pathlib, socket, json
+def reach():
+    try:
+        return bool(socket.create_connection(("127.0.0.1", PORT), 2))
+    except OSError:
+        return False
+seen = {"net": reach(), "credential": os.path.exists("CREDENTIAL"), "session": bool(os.environ.get("RELAX_SESSION_ID"))}
+""".replace("PORT", str(surroundings["port"])).replace("CREDENTIAL", surroundings["credential"])
+    make = look + "pathlib.Path(os.environ['RELAX_WORLD_DIR'], 'seen').write_text(json.dumps(seen))"
+    judge = (
+        look
+        + """
+def grade(trial):
+    made = json.loads((trial.world / "seen").read_text())
+    trial.workspace.joinpath("x").touch()
+    agent = json.loads((trial.workspace / "listed").read_text())
+    mine = {f"stage_{name}": int(value) for name, value in seen.items()}
+    worlds = {f"world_{name}": int(value) for name, value in made.items()}
+    return {"reward": 1, **mine, **worlds, "listed": len(agent), "key": int(os.environ["API_KEY"] == "abcdefgh")}
+"""
+    )
+    folder = environment(
+        tmp_path / "env",
+        "ask('x'); json.dump(os.listdir(os.path.dirname(os.environ['RELAX_WORLD_DIR'])), open('listed', 'w'))", None,
+        '[world]\ncommand = "exec python -E make.py"\n[evaluator]\npython = "judge.grade"\n',
+        **{"make.py": make, "evaluator/judge.py": judge},
+    )  # fmt: skip
+    (line,) = attempts(renderer, folder, tmp_path, agent_sandbox="bwrap", secrets={"API_KEY": "abcdefgh"})
+    assert line["failure"] is None, line["failure"]["log_tail"]
+    assert set(line["verdict"]["stages"].values()) == {0}
+    assert line["verdict"]["metrics"] == {
+        "world_net": 0, "world_credential": 0, "world_session": 0, "listed": 2, "key": 1
+    }  # fmt: skip
+
+
+def test_a_walled_evaluator_that_hangs_is_ended_too(renderer, tmp_path, walls):
+    folder = environment(tmp_path / "env", check="import time; print('here', flush=True); time.sleep(1000)")
+    manifest = folder / "environment.toml"
+    manifest.write_text(manifest.read_text().replace("timeout_s = 20\nstages", "timeout_s = 1\nstages"))
+    (line,) = attempts(renderer, folder, tmp_path, agent_sandbox="bwrap")
+    assert "the evaluator was ended after 1 s" in line["failure"]["message"]
+    assert line["failure"]["log_tail"] == "here"

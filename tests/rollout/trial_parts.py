@@ -153,11 +153,13 @@ async def _run(
         lines.append(dump_line(outcome, run_id="run", incarnation=0, rollout_id=0))
 
     async def transfer(_: ScoredGroup) -> None:
-        return None
+        """Nothing trains on a Trial."""
 
     await conductor.run(
-        StepOrder(0, "eval", Plan(count, count, at_once, replace_lost=False), 1, lambda: next(tasks), lambda _: None,
-                  keep, transfer)
+        StepOrder(
+            rollout_id=0, mode="eval", plan=Plan(count, count, at_once, replace_lost=False), group_size=1,
+            take=lambda: next(tasks), give_back=lambda _: None, keep=keep, transfer=transfer,
+        )
     )  # fmt: skip
     return sorted(lines, key=lambda line: line["session_id"])
 
