@@ -8,8 +8,13 @@ import json
 import pytest
 from worker_parts import GOOD, HEAD, Workspace
 
-from relaxforge.core.errors import ConfigError
+from relaxforge.core.errors import ConfigError, EngineError
 from relaxforge.credit.summary import summarise
+from relaxforge.engine.choice import read_budget, read_model
+from relaxforge.engine.config import EngineConfig
+from relaxforge.render.config import RenderConfig
+from relaxforge.runs.assignment import Assignment
+from relaxforge.runs.engines import EngineShelf
 from relaxforge.runs.worker import Worker
 from relaxforge.runs.worker_config import WorkerConfig
 from relaxforge.store import evaluations
@@ -183,6 +188,41 @@ def test_two_workers_of_one_process_share_the_queue(workspace):
     rows = [row for run_id in run_ids for row in workspace.attempts(run_id)]
     assert [row["reward"] for row in rows] == [1.0] * 8
     assert {row["retry_index"] for row in rows} == {0}
+
+
+def test_an_attempt_keeps_within_its_budget_and_says_what_it_does(workspace):
+    agent = HEAD + "say(user('x'))\ntime.sleep(60)\n"
+    run_id = workspace.start(workspace.publish(agent), attempt_count=1, budget={"timeoutS": 2})
+
+    async def watch(worker):
+        await workspace.until(run_id, lambda rows: any(row["phase"] == "agent" for row in rows))
+
+    workspace.work(run_id, meanwhile=watch)
+    (row,) = workspace.attempts(run_id)
+    assert (row["status"], row["reward"], row["failure_category"]) == ("failed", 0.0, "agent_timeout")
+    assert "after 2 active seconds" in row["failure_message"]
+    assert row["phase"] is None
+
+
+def test_a_model_that_was_loaded_serves_the_next_job(workspace, tmp_path):
+    shelf = EngineShelf(WorkerConfig(), EngineConfig(), RenderConfig(), tmp_path / "engine.log")
+
+    def given(**model):
+        return Assignment(None, (), read_model(model), read_budget({}), {})
+
+    async def jobs():
+        first = await shelf.take(given(engine="local"), tmp_path)
+        await shelf.put_back(first, sound=True)
+        scripted = await shelf.take(given(engine="scripted"), tmp_path)
+        await shelf.put_back(scripted, sound=True)
+        second = await shelf.take(given(engine="local", temperature=0), tmp_path)
+        assert second is first
+        assert (await second.engine.capacity()).running == 0
+        await shelf.put_back(second, sound=False)
+        with pytest.raises(EngineError):
+            await second.engine.capacity()
+
+    workspace.run_async(jobs())
 
 
 def test_a_worker_for_many_organizations_needs_walls(workspace, two_organizations):

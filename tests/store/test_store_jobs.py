@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
+import relaxforge
 from relaxforge.store import jobs
 from relaxforge.store.database import Scope
 from relaxforge.store.errors import InvalidError, LeaseLostError
@@ -347,3 +350,10 @@ def wait_for(holds):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("module", ["store/jobs", "store/heartbeat", "store/trials", "runs/trial_book", "runs/worker"])
+def test_no_clock_on_the_wall_of_a_worker_decides_anything(module):
+    # Leases begin and end by the clock of the database; a worker's clock may jump to any year.
+    source = (Path(relaxforge.__file__).parent / f"{module}.py").read_text()
+    assert not re.search(r"time\.time\(|datetime\.now|utcnow|time_ns", source)

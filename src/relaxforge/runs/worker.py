@@ -94,14 +94,15 @@ class Worker:
                 await self._work(lease, parts)
 
     async def _claimed(self) -> Lease | None:
-        for organization in self._organizations:
+        for organization in tuple(self._organizations):
             try:
                 lease = await jobs.claim(self._database, self.worker_id, self._config.lease, organization)
             except StorageError as error:
                 log.warning("database_away", worker=self.worker_id, error=str(error))
                 return None
             if lease is not None:
-                self._organizations.append(self._organizations.pop(0))
+                self._organizations.remove(organization)
+                self._organizations.append(organization)
                 return lease
         return None
 
