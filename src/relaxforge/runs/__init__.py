@@ -1,1 +1,1 @@
-"""Whole programs that compose the rooms: training and rollout."""
+"""Whole programs that compose the rooms: training, rollout, evaluation jobs and their worker."""
