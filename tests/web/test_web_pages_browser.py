@@ -417,6 +417,18 @@ def test_everything_works_with_the_keyboard_alone(story, workspace, visit):
     expect(page.locator("#step-2")).to_be_focused()
 
 
+def test_on_a_narrow_window_the_places_are_behind_a_button(story, signed_in):
+    visitor = signed_in(size=NARROW)
+    page = visitor.open("/environments")
+    expect(page.get_by_role("link", name="Trials")).to_be_hidden()
+    page.get_by_role("button", name="Menu").click()
+    expect(page.get_by_role("link", name="Trials")).to_be_visible()
+    assert visitor.violations() == []
+    visitor.picture("menu-390")
+    page.get_by_role("link", name="Trials").click()
+    expect(page.get_by_role("heading", name="Trials")).to_be_visible()
+
+
 def test_single_keys_can_be_switched_off(story, signed_in):
     shop_story(story)
     page = signed_in().open("/trials")

@@ -65,11 +65,14 @@ def test_every_page_answers_within_300_ms(workspace, database_urls, organization
     with psycopg.connect(database_urls["admin"], autocommit=True) as connection:
         for statement in filter(str.strip, FILL.split(";\n")):
             connection.execute(statement, {"organizations": organizations, "runs": runs})
+        own = connection.execute(
+            "SELECT id FROM environments WHERE name = 'filled' AND organization_id = %s", (workspace.a.organization_id,)
+        ).fetchone()[0]
     client = workspace.browser(workspace.a, "owner")
     trial = playing.trials[0]
     slow = {}
     for path in (
-        "/environments", f"/environments/{story.environment_id}", "/runs", f"/runs/{playing.run_id}", "/trials",
+        "/environments", f"/environments/{own}", f"/capability-gap?environment={own}", "/runs", f"/runs/{playing.run_id}", "/trials",
         "/trials?category=wrong_result", f"/trials/{trial}", f"/trials/{trial}/steps?from=451",
         f"/trials/{trial}?q=shelf", f"/trials/{trial}?tab=turns", f"/compare?run={playing.run_id}", "/capability-gap",
         "/partial-rewards", "/training-runs", f"/training-runs/{training_run}", "/members", "/tokens", "/audit-log",

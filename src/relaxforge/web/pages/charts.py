@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 
 WIDTH, HEIGHT = 560, 200
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 26
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 12, 26
 MOST_POINTS = 400
 SMALLEST = 1e-9
 """Differences below this are drawn as none."""
