@@ -15,6 +15,7 @@ from agent_parts import ends_within, is_running, workshop
 
 from relaxforge.agents.check import check_command
 from relaxforge.agents.config import AgentConfig
+from relaxforge.agents.outcome import judge
 from relaxforge.agents.processes import all_processes, marker
 from relaxforge.agents.sandbox import Sandbox, check_sandbox
 from relaxforge.core.errors import AgentError, ConfigError
@@ -221,6 +222,26 @@ def test_a_command_that_only_exists_outside_is_found_out_before_anything_starts(
     with pytest.raises(ConfigError, match=f"'mytool' is {tool}, which the sandbox does not show; add"):
         check_command(config, env)
     check_command(dataclasses.replace(config, agent_sandbox_path=(str(tool.parent),)), env)
+
+
+@pytest.mark.parametrize(
+    ("gone", "command", "category"),
+    [("/nowhere", "true", "env_setup"), ("", "echo bwrap: no; exit 1", "agent_error")],
+)
+def test_walls_that_could_not_be_put_up_are_our_fault_and_an_agent_cannot_pretend_it(
+    tmp_path, walls, gone, command, category
+):
+    async def go():
+        async with workshop(tmp_path) as shop:
+            sandbox, launch = Sandbox(dataclasses.replace(shop.config, agent_sandbox="bwrap")), shop.prepare(command)
+            launch = sandbox.around(launch, read=(launch.cwd, *filter(None, [gone])), write=(launch.io_dir,))
+            ended = await (await shop.agents.launch(launch)).wait()
+            with pytest.raises(AgentError) as caught:
+                judge(launch, ended, shop.config, requests=0)
+            assert str(caught.value.category) == category
+            assert not gone or "no sandbox around the agent: bwrap: Can't find source path" in str(caught.value)
+
+    asyncio.run(go())
 
 
 def test_without_a_sandbox_a_launch_stays_as_it_is(tmp_path):

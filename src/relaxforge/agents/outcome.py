@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.output import read_output
+from relaxforge.agents.sandbox import collapsed
 from relaxforge.agents.text import log_tail, redact
 from relaxforge.core.errors import AgentError, AgentExecutionError
 from relaxforge.core.ids import Credential
@@ -32,6 +33,8 @@ def judge(
     with its credential. Reads files: call it in a thread. Errors: ``AgentExecutionError`` with the end of run.log.
     """
     try:
+        if ended.code == 1 and not requests and ended_by is None and (why := collapsed(launch)):
+            raise AgentError(f"there could be no sandbox around the agent: {why}", FailureCategory.ENV_SETUP)
         _require_sound_end(ended, config, requests, ended_by)
         return read_output(launch.output_path)
     except AgentError as error:

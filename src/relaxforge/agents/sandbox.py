@@ -128,6 +128,18 @@ def check_sandbox(config: AgentConfig, env: Mapping[str, str]) -> None:
         )
 
 
+def collapsed(launch: AgentLaunch) -> str:
+    """Why the sandbox of a launch cannot be made; "" when it can, or there is none. Starts a process."""
+    if "--" not in launch.prefix:
+        return ""
+    walls = launch.prefix[: launch.prefix.index("--") + 1]
+    tried = subprocess.run(
+        [*walls, "true"], env=launch.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        check=False,
+    )  # fmt: skip
+    return (tried.stderr.strip() or f"it ended with {tried.returncode}") if tried.returncode else ""
+
+
 def sandboxed(config: AgentConfig, words: list[str], cwd: str) -> list[str]:
     """A command line as it is run for agents, without the door: to look at what they will see."""
     probe = Sandbox(config).around(AgentLaunch("probe", "", cwd, "", {}), read=(cwd,) if cwd != "/" else ())
