@@ -149,6 +149,18 @@ def test_a_run_page_follows_its_attempts(story, signed_in):
     expect(page.locator("#live-state")).to_have_count(0)
 
 
+def test_a_live_page_that_is_refused_says_so(story, workspace, signed_in):
+    run_id = story.start()
+    visitor = signed_in()
+    page = visitor.open(f"/runs/{run_id}")
+    expect(page.locator("#live-state")).to_have_text("Live")
+    visitor.context.clear_cookies()
+    page.evaluate("dispatchEvent(new Event('pagehide'))")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#live-state")).to_have_text("Not live any more: reload the page")
+    visitor.expect_wrong("401")
+
+
 def test_the_focus_stays_where_it_was_while_the_page_follows(story, signed_in):
     playing = story.begin(story.start())
     page = signed_in().open(f"/runs/{playing.run_id}")

@@ -72,7 +72,8 @@ def test_every_page_answers_within_300_ms(workspace, database_urls, organization
     trial = playing.trials[0]
     slow = {}
     for path in (
-        "/environments", f"/environments/{own}", f"/capability-gap?environment={own}", "/runs", f"/runs/{playing.run_id}", "/trials",
+        "/environments", f"/environments/{own}", f"/capability-gap?environment={own}", "/runs",
+        f"/runs/{playing.run_id}", "/trials",
         "/trials?category=wrong_result", f"/trials/{trial}", f"/trials/{trial}/steps?from=451",
         f"/trials/{trial}?q=shelf", f"/trials/{trial}?tab=turns", f"/compare?run={playing.run_id}", "/capability-gap",
         "/partial-rewards", "/training-runs", f"/training-runs/{training_run}", "/members", "/tokens", "/audit-log",

@@ -137,6 +137,7 @@ def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("relaxforge.web"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

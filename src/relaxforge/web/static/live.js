@@ -35,7 +35,10 @@ function follow(part) {
     for (const name of ["trial", "run"]) source.addEventListener(name, refresh);
     source.addEventListener("end", end);
     source.addEventListener("open", () => say("Live"));
-    source.addEventListener("error", () => say("Connection lost, trying again"));
+    source.addEventListener("error", () => {
+      const refused = source && source.readyState === EventSource.CLOSED;
+      say(refused ? "Not live any more: reload the page" : "Connection lost, trying again");
+    });
   };
 
   const close = () => {
