@@ -1,12 +1,14 @@
 """Trials of an environment version: a workspace and a world for each, and an evaluator that comes when all is over."""
 
+import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from rollout_parts import HeardEngine, new_session, says
-from trial_parts import attempts, environment
+from trial_parts import attempts, conduct, environment
 
 from relaxforge.core.errors import BundleError
 from relaxforge.core.evidence import Verdict
@@ -231,6 +233,23 @@ def test_a_world_that_cannot_be_made_is_our_fault_and_no_agent_starts(renderer, 
     assert "***" in line["failure"]["log_tail"]
     assert "abcdefgh" not in json.dumps(line)
     assert line["turns"] == 0
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_a_world(renderer, tmp_path):
+    make = f"import pathlib, time; pathlib.Path({str(tmp_path / 'begun')!r}).touch(); time.sleep(1000)"
+    folder = environment(tmp_path / "env", more=WORLD.replace("= 10", "= 1000"), **{"make.py": make})
+
+    async def go():
+        async with AsyncExitStack() as stack:
+            work = asyncio.create_task(conduct(stack, renderer, folder, tmp_path, 1, 1, {}, {}, {}))
+            while not (tmp_path / "begun").exists():  # noqa: ASYNC110  (another process: there is no event)
+                await asyncio.sleep(0.01)
+            work.cancel()
+            await asyncio.wait([work], timeout=20)
+            assert work.cancelled()
+
+    asyncio.run(go())
+    assert list((tmp_path / "run" / "sessions").iterdir()) == []
 
 
 @pytest.mark.parametrize(

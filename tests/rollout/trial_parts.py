@@ -110,12 +110,14 @@ def attempts(
 
     async def go() -> list[dict[str, Any]]:
         async with AsyncExitStack() as stack:
-            return await _run(stack, renderer, folder, tmp_path, count, at_once, secrets or {}, seeds or {}, settings)
+            return await conduct(
+                stack, renderer, folder, tmp_path, count, at_once, secrets or {}, seeds or {}, settings
+            )
 
     return asyncio.run(asyncio.wait_for(go(), PATIENCE_S))
 
 
-async def _run(
+async def conduct(
     stack: AsyncExitStack, renderer: Renderer, folder: Path, tmp_path: Path, count: int, at_once: int,
     secrets: Mapping[str, str], seeds: Mapping[str, int], settings: dict[str, Any],
 ) -> list[dict[str, Any]]:  # fmt: skip
