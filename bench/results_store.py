@@ -104,7 +104,7 @@ class Workers:
         self.killed = 0
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, stderr=self._log)
+        return subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
 
     def kill_one(self) -> None:
         number = self.killed % WORKERS
