@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -265,10 +266,8 @@ def test_a_server_that_ends_takes_its_live_views_with_it(workspace):
     ended = threading.Event()
 
     def read():
-        try:
+        with contextlib.suppress(httpx.TransportError):
             list(watched)
-        except httpx.TransportError:
-            pass
         ended.set()
 
     reader = threading.Thread(target=read)

@@ -15,6 +15,7 @@ from relaxforge.web.config import WebConfig
 
 API = "/api/v1"
 REWARDS = (0.15, 1.0, 0.0, None)
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 PLAIN = {"Accept-Encoding": "identity"}
 
 
@@ -175,9 +176,7 @@ def test_a_database_that_goes_away_in_the_middle_is_a_503_and_never_a_short_file
         async for groups in read_groups(tx, ids, bodies):
             yield groups
             with psycopg.connect(database_urls["admin"], autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                )
+                connection.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
             await tx.connection.execute("SELECT 1")
 
     monkeypatch.setattr(rollouts, "read_groups", interrupted)
@@ -246,9 +245,9 @@ def test_a_trial_with_its_steps_and_turns(workspace):
     evidence = workspace.evidence(workspace.a, REWARDS)
     client = workspace.browser(workspace.a)
     listed = client.get(f"{API}/trials?evaluationRunId={evidence.run_id}").json()["items"]
-    assert [row["reward"] for row in listed] == [None, 0.0, 1.0, 0.15]
+    assert {row["reward"] for row in listed} == set(REWARDS)
     only = client.get(f"{API}/trials?failureCategory=wrong_result&status=completed&mode=eval").json()["items"]
-    assert [row["reward"] for row in only] == [0.0, 0.15]
+    assert sorted(row["reward"] for row in only) == [0.0, 0.15]
     place = f"{API}/trials/{evidence.trials[0]['id']}"
     whole = client.get(place).json()
     assert (whole["stages"], whole["rawReward"]) == ({"stage_inventory": 1, "stage_checkout": 0}, "0.15")
@@ -275,7 +274,7 @@ def test_partial_rewards_lists_stages_only_where_a_worker_wrote_them(workspace):
     assert client.get(f"{API}/partial-rewards").json() == {"items": [], "nextCursor": None}
     workspace.evidence(workspace.a, REWARDS)
     items = client.get(f"{API}/partial-rewards").json()["items"]
-    assert [item["stages"]["stage_checkout"] for item in items] == [0, 1, 0]
+    assert sorted(item["stages"]["stage_checkout"] for item in items) == [0, 0, 1]
     page = client.get(f"{API}/partial-rewards?limit=2").json()
     rest = client.get(f"{API}/partial-rewards?limit=2&cursor={page['nextCursor']}").json()
     assert [item["id"] for item in page["items"] + rest["items"]] == [item["id"] for item in items]
