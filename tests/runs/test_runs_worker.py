@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import time
 
 import pytest
 from worker_parts import GOOD, HEAD, Workspace
@@ -126,6 +128,25 @@ def test_cancelling_lets_attempts_finish_or_ends_them(workspace, mode):
     assert run["summary"]["n"] == (1 if mode == "finish_running" else 0)
     if mode == "at_once":
         assert rows[0]["trajectory_artifact_id"] is not None, "what it had done until then is kept"
+
+
+def test_cancelling_at_once_does_not_wait_for_an_evaluator(workspace):
+    manifest = f'[evaluator]\ncommand = "{sys.executable} -S -E evaluator/check.py"\n'
+    check = "import time\ntime.sleep(50)\n"
+    published = workspace.publish(GOOD, manifest, evaluator__check_dot_py=check)
+    run_id = workspace.start(published, attempt_count=1)
+    waited = []
+
+    async def cancel(worker):
+        await workspace.until(run_id, lambda rows: any(row["phase"] == "evaluator" for row in rows))
+        async with workspace.app.scope(workspace.scope) as tx:
+            await evaluations.cancel_run(tx, run_id, "at_once", summarise)
+        waited.append(time.monotonic())
+
+    workspace.work(run_id, meanwhile=cancel)
+    assert time.monotonic() - waited[0] < 30
+    (row,) = workspace.attempts(run_id)
+    assert (workspace.run(run_id)["status"], row["reward"], row["failure_category"]) == ("cancelled", None, "cancelled")
 
 
 def test_a_worker_that_stops_finishes_what_runs_and_gives_the_job_back(workspace):

@@ -125,6 +125,7 @@ class Step:
         self._groups: dict[int, RunningGroup] = {}
         self._scored: dict[int, ScoredGroup] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._scores: set[asyncio.Task[None]] = set()
         self._last_words: dict[str, str] = {}
         self._discarded: Counter[tuple[float, ...]] = Counter()
         self.state, self._commands = scheduler.open_step(order.plan, first_number, rooms.clock())
@@ -139,6 +140,8 @@ class Step:
         except BaseException:
             for group in self._groups.values():
                 group.halt("surplus")
+            for scoring in self._scores:
+                scoring.cancel()
             raise
         finally:
             for watch in watches:
@@ -204,7 +207,7 @@ class Step:
                 case LeaseGroup(number):
                     self._groups[number].lease()
                 case ScoreGroup(number):
-                    self._spawn(self._score(self._groups[number]))
+                    self._scores.add(self._spawn(self._score(self._groups[number])))
                 case TransferGroup(number):
                     await self._transfer(number)
                 case CancelGroup(number):
@@ -334,13 +337,15 @@ class Step:
             **{f"masked/{reason}": count for reason, count in tokens.masked.items()},
         )  # fmt: skip
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._landed)
+        return task
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._scores.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._events.put_nowait(error)
 
