@@ -141,6 +141,11 @@ def test_a_comparison_names_the_first_step_that_differs_in_deed_and_in_sight():
     assert compare([], []).pairs == []
 
 
+def test_another_message_is_another_action_though_it_stands_in_the_observation():
+    one, other = [TrajectoryStep(1, "message", "", "stock")], [TrajectoryStep(1, "message", "", "done")]
+    assert compare(one, other).action == 1
+
+
 def test_a_gap_in_a_curve_is_not_a_zero():
     chart = line_chart("Reward", {"reward": [(0, 0.5), (1, None), (2, 1.0)], "nothing": [(0, None)]})
     assert [curve.name for curve in chart.curves] == ["reward"]
@@ -169,9 +174,11 @@ def test_a_long_curve_keeps_its_ends_and_loses_points_between():
     assert chart.curves[0].last == "9,999"
 
 
-def test_active_time_is_split_between_model_and_agent():
-    seconds = phases({"reward": 1.0, "active": 10.0, "generation": 4.0, "prepare": 0.5, "world": 2.0})
-    assert seconds == {"prepare": 0.5, "model": 4.0, "agent": 6.0, "reward": 1.0, "world": 2.0}
+def test_phases_that_are_parts_of_others_are_taken_apart():
+    seconds = phases(
+        {"reward": 1.0, "active": 10.0, "generation": 4.0, "prepare": 2.0, "world": 0.5, "wait": 0.001, "other": 1.0}
+    )
+    assert seconds == {"prepare": 1.5, "world": 0.5, "model": 4.0, "agent": 6.0, "reward": 1.0, "other": 1.0}
     assert [segment.name for segment in segments(seconds)] == list(seconds)
     assert sum(segment.length for segment in segments(seconds)) == pytest.approx(100, abs=0.01)
 

@@ -145,13 +145,20 @@ def segments(parts: Mapping[str, float]) -> list[Segment]:
     return placed
 
 
-PHASES = ("prepare", "wait", "model", "agent", "reward")
+PHASES = ("prepare", "world", "wait", "model", "agent", "reward")
+SHORTEST_S = 0.005
+"""Phases shorter than this are not shown."""
 
 
 def phases(durations: Mapping[str, float]) -> dict[str, float]:
-    """Seconds one after the other, from the phases of a Session: its active time is the model's and the agent's."""
-    rest = {name: value for name, value in durations.items() if name not in ("active", "generation")}
-    active = durations.get("active", 0.0)
-    model = min(active, durations.get("generation", 0.0))
-    apart = {"model": model, "agent": active - model, **rest}
-    return {name: apart[name] for name in (*PHASES, *sorted(set(apart) - set(PHASES))) if name in apart}
+    """Seconds one after the other, from the durations of a Session, some of which are parts of others.
+
+    Its active time is the model's and the agent's; the world is made while it is prepared.
+    """
+    apart = dict(durations)
+    active, prepare = apart.pop("active", 0.0), apart.get("prepare", 0.0)
+    model = min(active, apart.pop("generation", 0.0))
+    world = min(prepare, apart.get("world", 0.0))
+    apart |= {"prepare": prepare - world, "world": world, "model": model, "agent": active - model}
+    names = [*PHASES, *sorted(set(apart) - set(PHASES))]
+    return {name: apart[name] for name in names if apart.get(name, 0.0) >= SHORTEST_S}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from relaxforge.core.evidence import TrajectoryStep
+from relaxforge.export.trajectory import MESSAGE
 from relaxforge.web.pages.agent_text import visible
 
 PAGE_SIZE = 50
@@ -93,6 +94,11 @@ def _step(index: int, step: dict[str, Any]) -> TrajectoryStep:
     )
 
 
+def _deed(step: TrajectoryStep) -> tuple[str, str, str]:
+    """What the agent did; what it said, where the step is a message and nothing came of it."""
+    return step.tool, step.command, step.observation if step.tool == MESSAGE else ""
+
+
 def page_start(step: int) -> int:
     """The first step of the page that holds ``step``; a link to a step and scrolling cut the same pages."""
     return (max(step, 1) - 1) // PAGE_SIZE * PAGE_SIZE + 1
@@ -153,6 +159,6 @@ def _likeness(left: TrajectoryStep | None, right: TrajectoryStep | None) -> Like
         return "right"
     if right is None:
         return "left"
-    if (left.tool, left.command) != (right.tool, right.command):
+    if _deed(left) != _deed(right):
         return "action"
     return "same" if left.observation == right.observation else "observation"
