@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from relaxforge.cli.flags import parse_flags
@@ -52,9 +53,12 @@ async def _serve(config: WebConfig, database: Database, vault: Vault) -> None:
     server = Server(create_app(config, database, vault), config, bind(config))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
-    sys.stdout.write(f"workspace: {server.origin}  (Ctrl-C ends it)\n")
+    await server.run_until_stopped(partial(_say, server.origin))
+
+
+def _say(origin: str) -> None:
+    sys.stdout.write(f"workspace: {origin}  (Ctrl-C ends it)\n")
     sys.stdout.flush()
-    await server.run_until_stopped()
 
 
 def warn_about_plain_text(config: WebConfig) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -123,9 +124,8 @@ async def _run(arguments: UpArguments, folder: Path, lock: IO[str], organization
     if arguments.worker:
         worker = WorkerProcess(_worker_flags(arguments, folder, organization_id), folder / "worker.log")
     keeping = asyncio.create_task(worker.keep()) if worker else None
-    _say(folder, server.origin)
     try:
-        await server.run_until_stopped()
+        await server.run_until_stopped(partial(_say, folder, server.origin))
     finally:
         if worker is not None and keeping is not None:
             await worker.stop(keeping)

@@ -21,10 +21,12 @@ from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.private_files import read_private
 from relaxforge.core.errors import ConfigError
 from relaxforge.engine.config import EngineConfig
-from relaxforge.observe.log import configure
+from relaxforge.observe.log import configure, get_logger
 from relaxforge.runs.worker import Worker
 from relaxforge.runs.worker_config import WorkerConfig
 from relaxforge.store.vault import open_vault
+
+log = get_logger()
 
 _PR_SET_DUMPABLE = 4
 _URL_VARIABLES = ("DATABASE_URL", "RELAXFORGE_DATABASE_URL", "PGPASSWORD")
@@ -51,8 +53,9 @@ class WorkerArguments:
     artifact_url: str | None = None
     """Folder for artifacts as an fsspec URL, the same as that of `serve`. None: in the database."""
 
-    agent_sandbox: Literal["none", "bwrap"] = "none"
-    """What is around agents, worlds and evaluators, as in `relaxforge train`."""
+    agent_sandbox: Literal["none", "bwrap"] = "bwrap"
+    """What is around agents, worlds and evaluators. `none`: nothing, and they can read what the user of the worker can
+    read, its credential file included."""
 
     agent_sandbox_path: tuple[str, ...] = ()
     """More paths that sandboxed agents may read; absolute."""
@@ -79,8 +82,10 @@ def worker(argv: Sequence[str]) -> int:
     """
     arguments = parse_flags(WorkerArguments, argv, prog="relaxforge worker")
     protect_memory()
-    given = _worker(arguments, _url(arguments))
     configure(None, arguments.log_level)
+    given = _worker(arguments, _url(arguments))
+    if arguments.agent_sandbox == "none":
+        log.warning("agents_unconfined", flag="--agent-sandbox none")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(given, arguments.lifeline_fd))
     return 0

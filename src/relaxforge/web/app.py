@@ -9,7 +9,6 @@ from importlib import metadata
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from relaxforge.core.errors import RelaxForgeError
 from relaxforge.export.gate import Gate as ExportGate
 from relaxforge.store import guard
 from relaxforge.store.database import Database
@@ -59,7 +58,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await database.open()
         async with database.outside() as tx:
             await guard.check(tx)
-    except RelaxForgeError as error:
+    except Exception as error:
         app.state.start_failure = error  # The server only says that the start failed; the program says why.
         await database.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,17 +23,20 @@ class Server(uvicorn.Server):
         self.bound = bound
         self.origin = config.public_url or origin(config.host, bound.getsockname()[1])
         self._state = app.state
+        self._announce: Callable[[], None] | None = None
         super().__init__(
             uvicorn.Config(
                 app, http="httptools", ws="none", lifespan="on", log_config=None, access_log=False, server_header=False,
-                proxy_headers=config.trusted_proxy is not None, forwarded_allow_ips=config.trusted_proxy or "",
-                timeout_graceful_shutdown=CLOSE_GRACE_S,
+                log_level="critical", proxy_headers=config.trusted_proxy is not None,
+                forwarded_allow_ips=config.trusted_proxy or "", timeout_graceful_shutdown=CLOSE_GRACE_S,
             )
         )  # fmt: skip
 
-    async def run_until_stopped(self) -> None:
-        """Errors: those of the start, for example ``StorageError`` or ``ConfigError``."""
-        await self.serve(sockets=[self.bound])
+    async def run_until_stopped(self, started: Callable[[], None] | None = None) -> None:
+        """``started`` is called when requests are answered. Errors: those of the start (``StorageError``, ...)."""
+        self._announce = started
+        with contextlib.suppress(SystemExit):  # How it tells that the application did not start.
+            await self.serve(sockets=[self.bound])
         if (failure := getattr(self._state, "start_failure", None)) is not None:
             raise failure
 
@@ -41,6 +44,11 @@ class Server(uvicorn.Server):
         """Take no more requests, end the live views, answer what is under way."""
         self._state.closing.set()
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._announce is not None:
+            self._announce()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
