@@ -71,8 +71,8 @@ def test_one_readable_credential_is_needed(url_file, capsys, argv, words):
         ((), "--organization ID, or --all-organizations"),
         (("--all-organizations", "--organization", ORGANIZATION), "--organization ID, or --all-organizations"),
         (("--organization", "mine"), "--organization takes ids, got mine"),
-        (("--all-organizations",), "it needs --agent-sandbox bwrap"),
-        (("--organization", ORGANIZATION, str(uuid4())), "it needs --agent-sandbox bwrap"),
+        (("--all-organizations", "--agent-sandbox", "none"), "it needs --agent-sandbox bwrap"),
+        (("--organization", ORGANIZATION, str(uuid4()), "--agent-sandbox", "none"), "it needs --agent-sandbox bwrap"),
     ],
 )
 def test_it_says_whose_jobs_and_behind_which_walls(url_file, capsys, argv, words):
@@ -82,9 +82,11 @@ def test_it_says_whose_jobs_and_behind_which_walls(url_file, capsys, argv, words
 
 def test_a_database_that_is_not_there_is_an_error_in_one_line_without_its_password(url_file, tmp_path):
     code, said = worker(
-        "--database-url-file", str(url_file), "--organization", ORGANIZATION, "--work-dir", str(tmp_path / "work")
-    )
+        "--database-url-file", str(url_file), "--organization", ORGANIZATION, "--work-dir", str(tmp_path / "work"),
+        "--agent-sandbox", "none",
+    )  # fmt: skip
     assert code == 1
+    assert "agents_unconfined" in said
     assert "the database cannot be reached" in said
     assert "Traceback" not in said
     assert ":x@" not in said
@@ -98,12 +100,18 @@ def test_a_descriptor_gives_the_credential_and_no_file_holds_it(url_file, tmp_pa
     ended = subprocess.run(
         [
             sys.executable, "-m", "relaxforge.cli.main", "worker", "--database-url-fd", str(reading),
-            "--organization", ORGANIZATION, "--work-dir", str(tmp_path / "work"),
+            "--organization", ORGANIZATION, "--work-dir", str(tmp_path / "work"), "--agent-sandbox", "none",
         ],
         env=environment, pass_fds=(reading,), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     os.close(reading)
     assert (ended.returncode, "cannot be reached" in ended.stderr) == (1, True)
+
+
+def test_without_a_sandbox_it_does_not_start_unless_it_is_told_to(url_file, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["worker", "--database-url-file", str(url_file), "--organization", ORGANIZATION]) == 2
+    assert "needs bubblewrap, and there is no bwrap on PATH" in capsys.readouterr().err
 
 
 def test_the_memory_of_a_worker_is_its_own():

@@ -14,6 +14,7 @@ from relaxforge.core.errors import ConfigError, EngineError
 from relaxforge.credit.summary import summarise
 from relaxforge.engine.choice import read_budget, read_model
 from relaxforge.engine.config import EngineConfig
+from relaxforge.engine.scripted.engine import ScriptedEngine
 from relaxforge.render.config import RenderConfig
 from relaxforge.runs.assignment import Assignment
 from relaxforge.runs.engines import EngineShelf
@@ -193,17 +194,49 @@ def test_a_job_that_never_ends_is_closed_after_its_attempts(workspace):
     assert "begun 3 times without coming to an end; the last time: the engine did not start" in run["last_error"]
 
 
+def test_a_job_that_fails_on_this_machine_says_why_wherever_one_looks(workspace, monkeypatch):
+    async def broken(*_):
+        raise EngineError("the engine ran out of memory")
+
+    monkeypatch.setattr(EngineShelf, "take", broken)
+    monkeypatch.setattr("relaxforge.runs.evaluation_job.RETRY_DELAY_S", 0.0)
+    run_id = workspace.start(workspace.publish())
+    workspace.admin("UPDATE jobs SET max_attempts = 2")
+    workspace.work(run_id)
+    run = workspace.run(run_id)
+    assert (run["status"], run["job_attempt"]) == ("failed", 3)
+    assert run["error"] == run["last_error"]
+    assert "begun 2 times without coming to an end; the last time: the engine ran out of memory" in run["error"]
+
+
+def test_an_engine_that_dies_under_an_attempt_is_named_in_it(workspace, monkeypatch):
+    async def dying(self):
+        await asyncio.sleep(0.5)
+        return EngineError("the engine was killed")
+
+    monkeypatch.setattr(ScriptedEngine, "lost", dying)
+    monkeypatch.setattr("relaxforge.runs.evaluation_job.RETRY_DELAY_S", 0.0)
+    run_id = workspace.start(workspace.publish(HEAD + "say(user('x'))\ntime.sleep(60)\n"), attempt_count=1)
+    workspace.admin("UPDATE jobs SET max_attempts = 1")
+    workspace.work(run_id)
+    rows = workspace.attempts(run_id)
+    assert [row["failure_category"] for row in rows] == ["worker_lost", "worker_lost"]
+    assert rows[0]["failure_message"] == "the worker was lost: the engine was killed"
+    assert "the last time: the engine was killed" in rows[1]["failure_message"]
+    assert workspace.admin("SELECT count(*) FROM rollouts") == [(2,)], "no attempt disappears"
+
+
 def test_two_workers_of_one_process_share_the_queue(workspace):
     published = workspace.publish()
     run_ids = [workspace.start(published) for _ in range(4)]
 
     async def second(worker):
         other = workspace.worker()
-        asyncio.get_running_loop().create_task(other.run())
-        await asyncio.gather(
-            *(workspace.until(run_id, lambda rows: rows and all(r["ended_at"] for r in rows)) for run_id in run_ids)
-        )
+        working = asyncio.create_task(other.run())
+        for run_id in run_ids:
+            await workspace.until(run_id, lambda rows: rows and all(row["ended_at"] for row in rows))
         other.stop()
+        await working
 
     workspace.work(*run_ids, meanwhile=second)
     rows = [row for run_id in run_ids for row in workspace.attempts(run_id)]

@@ -194,6 +194,7 @@ def test_the_end_of_its_lifeline_ends_a_worker_with_its_agents(workspace, tmp_pa
         [
             sys.executable, "-m", "relaxforge.cli.main", "worker", "--database-url-file", str(url), "--organization",
             str(workspace.scope.organization_id), "--work-dir", str(tmp_path / "work"), "--lifeline-fd", str(reading),
+            "--agent-sandbox", "none",
         ],
         pass_fds=(reading,), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip

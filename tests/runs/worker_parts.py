@@ -165,7 +165,7 @@ class Workspace:
                 [
                     sys.executable, "-m", "relaxforge.cli.main", "worker", "--database-url-file", str(url_file),
                     "--organization", str(self.scope.organization_id), "--work-dir", str(self.folder / "work"),
-                    "--poll", "0.1", *flags,
+                    "--poll", "0.1", "--agent-sandbox", "none", *flags,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given,
             )  # fmt: skip

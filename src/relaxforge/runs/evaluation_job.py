@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import shutil
 from collections import deque
 from collections.abc import Coroutine
@@ -112,7 +111,7 @@ class EvaluationJob:
     async def _work(self) -> None:
         job, run = await self._book.read()
         run_id: UUID = run["id"]
-        await self._book.open(run_id, "the worker that ran this attempt was lost")
+        await self._book.open(run_id, ": ".join(filter(None, ("the worker was lost", job["last_error"]))))
         if job["attempt"] > job["max_attempts"]:
             reason = job["last_error"] or "its worker was lost"
             message = f"the job was begun {job['max_attempts']} times without coming to an end; the last time: {reason}"
@@ -226,12 +225,20 @@ class EvaluationJob:
                 self.cancel(mode)
                 return
             self._trials[session_key] = trial
-            await work.attempts.run(trial, number, functools.partial(self._keep, work, trial))
+            ended: list[Outcome] = []
+            try:
+                await work.attempts.run(trial, number, ended.append)
+            except Exception as error:
+                self._killed = self._killed or Failure(FailureCategory.WORKER_LOST, f"the worker was lost: {error}")
+                raise
+            finally:
+                for outcome in ended:
+                    self._keep(work, trial, outcome)
 
     def _keep(self, work: _Work, trial: Planned, outcome: Outcome) -> None:
         """Write an ended attempt down, here and now, and send it to the database meanwhile."""
         if outcome.drop_reason is not None:
-            outcome.fail(self._killed or Failure(FailureCategory.WORKER_LOST, "the worker could not go on"))
+            outcome.fail(self._killed or Failure(FailureCategory.WORKER_LOST, "the worker was lost"))
         line = dump_line(
             outcome, run_id=str(work.run_id), incarnation=work.directory.incarnation, rollout_id=trial.number
         )

@@ -123,7 +123,7 @@ class TrialBook:
 
         async def release(tx: Transaction) -> None:
             await trials.lose(tx, self.lease, run_id, message)
-            await evaluations.wait_again(tx, run_id)
+            await evaluations.wait_again(tx, run_id, message)
             await jobs.release(tx, self.lease, error=message, counts=counts, delay_s=delay_s)
 
         await self.write(release)
@@ -151,7 +151,7 @@ class TrialBook:
         return (await evaluations.get_run(tx, run_id))["ended_at"] is not None
 
     async def _end(self, tx: Transaction, run_id: UUID, status: RunEnd, error: str | None) -> None:
-        await evaluations.conclude(tx, run_id, status, summarise)
+        await evaluations.conclude(tx, run_id, status, summarise, error)
         await jobs.finish(tx, self.lease, status, error)
 
     async def _late(self, trial: Planned) -> None:

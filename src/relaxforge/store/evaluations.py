@@ -185,18 +185,20 @@ async def begin(tx: Transaction, run_id: UUID) -> None:
     await tx.run("evaluations.begin_run", run_id=run_id)
 
 
-async def wait_again(tx: Transaction, run_id: UUID) -> None:
-    """The run waits for another worker."""
-    await tx.run("evaluations.wait_again", run_id=run_id)
+async def wait_again(tx: Transaction, run_id: UUID, error: str) -> None:
+    """The run waits for another worker; ``error`` says why this one did not come to its end."""
+    await tx.run("evaluations.wait_again", run_id=run_id, error=error)
 
 
-async def conclude(tx: Transaction, run_id: UUID, status: RunEnd, summarise: Summarise) -> None:
-    """End a run with the summary of its attempts as they stand."""
+async def conclude(
+    tx: Transaction, run_id: UUID, status: RunEnd, summarise: Summarise, error: str | None = None
+) -> None:
+    """End a run with the summary of its attempts as they stand; ``error`` says why it failed."""
     run = await get_run(tx, run_id)
     configuration = run["configuration"]
     attempts = await trials.attempts(tx, run_id)
     summary = summarise(attempts, configuration["attempt_count"], configuration["pass_threshold"])
-    await tx.run("evaluations.end_run", run_id=run_id, status=status, summary=summary)
+    await tx.run("evaluations.end_run", run_id=run_id, status=status, summary=summary, error=error)
 
 
 async def _enqueue(tx: Transaction, idempotency_key: str | None, **run: Any) -> Started:

@@ -120,7 +120,7 @@ async def lose(tx: Transaction, lease: Lease, run_id: UUID, message: str, *, tri
 
 
 async def close_open(tx: Transaction, run_id: UUID, category: str, message: str) -> None:
-    """Close every attempt that has not ended, without a reward."""
+    """Close every attempt that has not ended, without a reward; each is a rollout row, too."""
     await tx.run("trials.close_open", run_id=run_id, category=category, message=message)
 
 

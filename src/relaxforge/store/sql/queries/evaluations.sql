@@ -63,9 +63,9 @@ UPDATE evaluation_runs SET status = 'running', started_at = coalesce(started_at,
 WHERE organization_id = %(organization_id)s AND id = %(run_id)s AND status IN ('queued', 'running')
 
 -- name: wait_again
-UPDATE evaluation_runs SET status = 'queued'
+UPDATE evaluation_runs SET status = 'queued', error = %(error)s
 WHERE organization_id = %(organization_id)s AND id = %(run_id)s AND status = 'running'
 
 -- name: end_run
-UPDATE evaluation_runs SET status = %(status)s, summary = %(summary)s, ended_at = clock_timestamp()
+UPDATE evaluation_runs SET status = %(status)s, summary = %(summary)s, error = %(error)s, ended_at = clock_timestamp()
 WHERE organization_id = %(organization_id)s AND id = %(run_id)s AND status IN ('queued', 'running')

@@ -64,9 +64,14 @@ WHERE organization_id = %(organization_id)s AND id = %(trial_id)s AND retry_inde
 ON CONFLICT (organization_id, evaluation_run_id, task_index, attempt_no, retry_index) DO NOTHING
 
 -- name: close_open
-UPDATE evaluation_trials SET status = 'failed', phase = NULL, reward = NULL, reward_status = 'not_scored',
-  failure_category = %(category)s, failure_message = %(message)s, ended_at = clock_timestamp()
-WHERE organization_id = %(organization_id)s AND evaluation_run_id = %(run_id)s AND status IN ('created', 'running')
+WITH closed AS (
+  UPDATE evaluation_trials SET status = 'failed', phase = NULL, reward = NULL, reward_status = 'not_scored',
+    failure_category = %(category)s, failure_message = %(message)s, ended_at = clock_timestamp()
+  WHERE organization_id = %(organization_id)s AND evaluation_run_id = %(run_id)s AND status IN ('created', 'running')
+  RETURNING *
+)
+INSERT INTO rollouts (organization_id, trial_id, environment_version_id, evaluation_run_id, seed, failure_category)
+SELECT organization_id, id, environment_version_id, evaluation_run_id, seed, failure_category FROM closed
 
 -- name: open_count
 SELECT count(*) AS open FROM evaluation_trials
@@ -74,7 +79,7 @@ WHERE organization_id = %(organization_id)s AND evaluation_run_id = %(run_id)s A
 
 -- name: attempts
 SELECT t.id, t.trial_number, t.task_index, t.attempt_no, t.retry_index, t.retry_of_id, t.status, t.phase, t.reward,
-  t.reward_status, t.failure_category, t.stages, t.step_count, t.turns, t.duration_s, t.seed, t.world_seed,
+  t.reward_status, t.failure_category, t.failure_message, t.stages, t.step_count, t.turns, t.duration_s, t.seed, t.world_seed,
   t.started_at, t.ended_at, r.id AS rollout_id
 FROM evaluation_trials t
 LEFT JOIN rollouts r ON r.organization_id = t.organization_id AND r.trial_id = t.id
