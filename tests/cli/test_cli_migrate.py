@@ -63,7 +63,8 @@ def test_an_administrator_prepares_a_database_and_serve_runs_on_it(own_database,
     assert migrate(own_database, folder, "--owner-email", "Ada@Example.org", "--new-credentials") == 0
     said = capsys.readouterr().out
     assert "applied 0001_first, " in said
-    password = re.search(r"one-time password: (\S+)", said)[1]
+    password = re.search(r"one-time password (\S+)", said)[1]
+    assert re.search(r"^organization [0-9a-f-]{36} Workspace$", said, re.MULTILINE)
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     process = served(folder)
     try:

@@ -53,9 +53,11 @@ def migrate(argv: Sequence[str]) -> int:
     passwords = (one_time_password(), one_time_password()) if arguments.new_credentials else (None, None)
     applied = prepare(url, folder, *passwords)
     sys.stdout.write(f"applied {', '.join(applied) or 'nothing: the schema is up to date'}\ncredentials: {folder}\n")
-    if (owner := first_owner(url, arguments.organization, arguments.owner_email)) is not None:
-        sys.stdout.write(f"organization {arguments.organization!r}, owner {owner.email}\n")
-        sys.stdout.write(f"one-time password: {owner.password}\n")
+    owner = first_owner(url, arguments.organization, arguments.owner_email)
+    for organization_id, name in admin.organizations(url):
+        sys.stdout.write(f"organization {organization_id} {name}\n")
+    if owner is not None:
+        sys.stdout.write(f"sign in as {owner.email} with the one-time password {owner.password}\n")
     if arguments.new_password_for is not None:
         password = one_time_password()
         admin.reset_password(url, email=arguments.new_password_for, password_hash=hash_password(password))

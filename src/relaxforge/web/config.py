@@ -53,7 +53,7 @@ class WebConfig:
     event_poll_s: float = 1.0
     """Seconds between two looks at an evaluation run for its live views."""
 
-    event_stream_s: float = 1800.0
+    event_stream_s: float = 300.0
     """Seconds after which a live view is closed; the browser opens it again by itself and is checked anew."""
 
     def __post_init__(self) -> None:

@@ -156,7 +156,8 @@ class _Body:
 
 
 def _check_site(request: Request) -> None:
-    if request.method not in READING and request.headers.get("sec-fetch-site") == "cross-site":
+    # Another port of this machine is the same site to a browser, and another page to us.
+    if request.method not in READING and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise Problem(403, "cross_site", "this request came from a page of another site; open ours and try again")
 
 

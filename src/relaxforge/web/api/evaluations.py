@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -165,7 +165,8 @@ async def start_run(
 
 @router.get("/evaluation-runs/{run_id}", summary="One evaluation run")
 async def get_run(run_id: UUID, _: Reader, tx: Snapshot) -> RunShown:
-    return RunShown.of(await with_summary(tx, await evaluations.get_run(tx, run_id)))
+    run = await evaluations.get_run(tx, run_id)
+    return RunShown.of(with_summary(run, await trials.attempts(tx, run_id)))
 
 
 @router.post("/evaluation-runs/{run_id}/reset", status_code=202, summary="Run again on the same environment version")
@@ -197,8 +198,8 @@ async def cancel_run(run_id: UUID, caller: Runner, tx: Tx, asked: CancelAsked) -
 async def run_events(request: Request, run_id: UUID, caller: Reader, database: Store) -> LiveResponse:
     async def look() -> Look:
         async with database.snapshot(caller.scope) as tx:
-            run = await with_summary(tx, await evaluations.get_run(tx, run_id))
-            attempts = await trials.attempts(tx, run_id)
+            run, attempts = await evaluations.get_run(tx, run_id), await trials.attempts(tx, run_id)
+        run = with_summary(run, attempts)
         events = [Event("run", "run", RunShown.of(run).model_dump_json(by_alias=True))]
         events += [
             Event("trial", str(row["id"]), TrialShown.of(row).model_dump_json(by_alias=True)) for row in attempts
@@ -217,10 +218,9 @@ def _check(field: str, read: Callable[[dict[str, Any]], object], value: dict[str
         raise InvalidError(field, str(error).partition(": ")[2]) from None
 
 
-async def with_summary(tx: Snapshot, run: Row) -> Row:
+def with_summary(run: Row, attempts: Sequence[Row]) -> Row:
     """A run that has not ended yet has the summary of what is there so far."""
     if run["summary"] is not None or run["status"] in ENDED:
         return run
     configuration = run["configuration"]
-    attempts = await trials.attempts(tx, run["id"])
     return {**run, "summary": summarise(attempts, configuration["attempt_count"], configuration["pass_threshold"])}

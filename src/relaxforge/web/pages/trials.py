@@ -190,7 +190,12 @@ async def _stages(tx: Snapshot, trial: Row, _q: str, _start: int) -> dict[str, A
     if trial["environment_version_id"] is not None:
         version = await environments.get_version(tx, trial["environment_version_id"])
         declared = list((version["manifest"].get("evaluator") or {}).get("stages", ()))
-    return {"missing": [name for name in declared if name not in trial["stages"]]}
+    written = trial["stages"]
+    order = [name for name in declared if name in written] + [name for name in written if name not in declared]
+    return {
+        "written": [(name, written[name]) for name in order],
+        "missing": [name for name in declared if name not in written],
+    }
 
 
 async def _artifacts(tx: Snapshot, trial: Row, _q: str, _start: int) -> dict[str, Any]:
