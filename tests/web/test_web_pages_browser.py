@@ -326,6 +326,13 @@ def test_a_stage_that_was_not_reported_is_not_a_zero(story, signed_in):
         expect(row.locator("td.number")).to_have_text(written)
 
 
+def test_stages_of_a_trial_stand_in_the_order_in_which_they_are_declared(story, signed_in):
+    playing = shop_story(story)
+    page = signed_in().open(f"/trials/{playing.trials[1]}?tab=stages")
+    names = page.locator("tbody th code").all_text_contents()
+    assert names.index("stage_inventory") < names.index("stage_checkout")
+
+
 def test_a_training_run_shows_its_curves_and_its_sessions(workspace, signed_in):
     run_id = training_story(workspace)
     page = signed_in().open(f"/training-runs/{run_id}")
