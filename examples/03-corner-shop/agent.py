@@ -1,64 +1,92 @@
-"""A clerk: asks the model for one command at a time, does it in the shop, and reports what came of it.
+"""A clerk who does in the shop what the model says. The model has one tool, `mcp`: a command for the shop's MCP server.
 
-It knows nothing about evaluation. Each command is noted in steps.jsonl, so that a reader sees what was done in the shop
-beside what was said. Standard library only.
+It knows nothing about evaluation. Standard library only.
 """
 
 import http.client
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-MOST_COMMANDS = 6
-SHOP = Path(os.environ["RELAX_WORLD_DIR"], "shop.json")
-STEPS = Path(os.environ["RELAX_SESSION_IO_DIR"], "steps.jsonl")
+MOST_REQUESTS = 8
+SERVER = [sys.executable, "-S", "-E", "shop/server.py"]
+MCP = {
+    "type": "function",
+    "function": {
+        "name": "mcp",
+        "description": "Say a command to the shop: first initialize, then a tool and its arguments, as words.",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+    },
+}
+
+
+class Shop:
+    """An MCP client: one server, started here, that ends when its input does."""
+
+    def __init__(self) -> None:
+        self.server = subprocess.Popen(SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.tools: dict[str, list[str]] = {}
+        self.sent = 0
+
+    def do(self, command: str) -> str:
+        """What the shop says to ``command``."""
+        name, *words = command.split() or [""]
+        if name == "initialize":
+            return self.initialize()
+        if name not in self.tools:
+            return f"There is no {name or 'empty command'} here: " + (", ".join(self.tools) or "initialize first")
+        arguments = dict(zip(self.tools[name], words, strict=False))
+        answer = self.request("tools/call", {"name": name, "arguments": arguments})
+        if "error" in answer:
+            return answer["error"]["message"]
+        return "\n".join(part["text"] for part in answer["result"]["content"])
+
+    def initialize(self) -> str:
+        client = {"name": "shop-clerk", "version": "1"}
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        hello = self.request("initialize", params)["result"]
+        self.send({"method": "notifications/initialized"})
+        tools = self.request("tools/list", {})["result"]["tools"]
+        self.tools = {tool["name"]: list(tool["inputSchema"]["properties"]) for tool in tools}
+        usage = ", ".join(" ".join([name, *names]) for name, names in self.tools.items())
+        return f"{hello['serverInfo']['name']}, protocol {hello['protocolVersion']}, tools: {usage}"
+
+    def request(self, method: str, params: dict) -> dict:
+        self.sent += 1
+        self.send({"id": self.sent, "method": method, "params": params})
+        return json.loads(self.server.stdout.readline())
+
+    def send(self, message: dict) -> None:
+        self.server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self.server.stdin.flush()
 
 
 def main() -> None:
     with open(os.environ["RELAX_INPUT_JSON"], encoding="utf-8") as file:
         messages = json.load(file)["messages"]
-    for _ in range(MOST_COMMANDS):
+    shop = Shop()
+    for _ in range(MOST_REQUESTS):
         answer = ask(messages)
-        words = (answer["content"] or "").split()
-        if words[:1] == ["done"]:
+        messages.append(answer)
+        if not answer.get("tool_calls"):
             break
-        result = do(words)
-        note(" ".join(words), result)
-        print(f"> {' '.join(words)}\n{result}", flush=True)
-        messages += [answer, {"role": "user", "content": result}]
+        for call in answer["tool_calls"]:
+            said = carry_out(shop, call["function"])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
     Path(os.environ["RELAX_OUTPUT_JSON"]).write_text("{}", encoding="utf-8")
 
 
-def do(words: list[str]) -> str:
-    """Carry out one command in the shop; what the shop answers."""
-    shop = json.loads(SHOP.read_text(encoding="utf-8"))
-    match words:
-        case ["stock"]:
-            shop["looked"] = True
-            result = "In stock: " + ", ".join(f"{count} {item}" for item, count in shop["stock"].items())
-        case ["reserve", item, count] if count.isdigit() and item in shop["stock"]:
-            if int(count) > shop["stock"][item]:
-                return f"Only {shop['stock'][item]} {item} left, nothing reserved"
-            shop["stock"][item] -= int(count)
-            shop["reserved"][item] = shop["reserved"].get(item, 0) + int(count)
-            result = f"Reserved: {count} {item}"
-        case ["order", customer] if shop["reserved"]:
-            number = f"ORD-{8841 + len(shop['orders'])}"
-            shop["orders"].append({"number": number, "customer": customer, "items": shop["reserved"]})
-            shop["reserved"] = {}
-            result = f"Placed {number} for {customer}"
-        case ["order", _]:
-            return "Nothing is reserved, nothing ordered"
-        case _:
-            return "Unknown command. Say: stock | reserve ITEM COUNT | order CUSTOMER | done"
-    SHOP.write_text(json.dumps(shop, indent=1), encoding="utf-8")
-    return result
-
-
-def note(command: str, observation: str) -> None:
-    with STEPS.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"tool": "shop", "command": command, "observation": observation}) + "\n")
+def carry_out(shop: Shop, function: dict) -> str:
+    try:
+        command = str(json.loads(function["arguments"])["command"])
+    except (ValueError, KeyError, TypeError):
+        return 'mcp takes {"command": "..."}'
+    said = shop.do(command)
+    print(f"> {command}\n{said}", flush=True)
+    return said
 
 
 def ask(messages: list[dict]) -> dict:
@@ -68,7 +96,7 @@ def ask(messages: list[dict]) -> dict:
     connection.request(
         "POST",
         base.path.rstrip("/") + "/v1/chat/completions",
-        json.dumps({"model": "model", "messages": messages}),
+        json.dumps({"model": "model", "messages": messages, "tools": [MCP]}),
         {"Authorization": f"Bearer {os.environ['RELAX_SESSION_ID']}", "Content-Type": "application/json"},
     )
     response = connection.getresponse()

@@ -87,9 +87,7 @@ def test_of_several_contexts_the_one_with_a_reward_speaks_for_the_session(ended)
 def test_without_a_reward_the_function_is_asked_and_sees_the_conversation_and_the_label(ended, reward_function):
     outcome = ended()
     config = reward_function("return {'right': float(session.answer == 'a'), 'label': session.label}")
-    assert (
-        score([outcome], CreditConfig(custom_rm_path=config.custom_rm_path, reward_key="right")).fate == "accepted"
-    )
+    assert score([outcome], CreditConfig(custom_rm_path=config.custom_rm_path, reward_key="right")).fate == "accepted"
     assert (outcome.reward, outcome.reward_detail) == (1.0, {"right": 1.0, "label": "42"})
 
 

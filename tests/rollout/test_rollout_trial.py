@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 from rollout_parts import HeardEngine, new_session, says
@@ -19,7 +18,6 @@ from relaxforge.rollout.trial import settle, tasks_of
 
 WORLD = '\n[world]\ncommand = "exec python -E make.py"\ntimeout_s = 10\n'
 MAKE = "import os, pathlib; pathlib.Path(os.environ['RELAX_WORLD_DIR'], 'seed').write_text(os.environ['RELAX_SEED'])"
-SHOP = Path(__file__).parents[2] / "examples" / "03-corner-shop"
 
 
 def the_trial(renderer, tmp_path, **given):
@@ -287,13 +285,6 @@ def test_what_was_left_stays_where_folders_are_kept_but_never_the_evaluator(rend
     kept = tmp_path / "run" / "sessions" / f"{line['session_id']}.trial"
     assert (kept / "workspace" / "left").exists()
     assert not (kept / "evaluator").exists()
-
-
-def test_the_corner_shop_runs_and_places_an_order_that_is_not_quite_right(renderer, tmp_path):
-    (line,) = attempts(renderer, SHOP, tmp_path, seeds={"world_seed": 1})
-    assert line["failure"] is None
-    assert set(line["verdict"]["stages"]) == {"stage_inventory", "stage_reserved", "stage_checkout"}
-    assert line["steps"][0]["tool"] == "shop"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Looks at the shop after the agent has gone: was it looked at, was the right thing reserved, was it ordered?"""
+"""Looks at the shop after the agent has gone: was the stock looked at, and was the right thing ordered?"""
 
 import json
 import os
@@ -10,13 +10,11 @@ task = json.loads(Path(os.environ["RELAX_INPUT_JSON"]).read_text(encoding="utf-8
 ordered = [order for order in shop["orders"] if order["customer"] == task["customer"]]
 shelves = sum(order["items"].get(task["item"], 0) for order in ordered)
 had = shop["stock"][task["item"]] + shelves + shop["reserved"].get(task["item"], 0)
-taken = shelves + shop["reserved"].get(task["item"], 0)
 
 verdict = {
     "reward": 1.0 if shelves == had else 0.5 if shelves >= task["at_least"] else 0.15 if shop["looked"] else 0.0,
     "stage_inventory": int(shop["looked"]),
-    "stage_reserved": taken / had,
-    "stage_checkout": int(bool(ordered)),
+    "stage_checkout": int(shelves >= task["at_least"]),
     "orders": len(shop["orders"]),
 }
 if not ordered:

@@ -25,6 +25,9 @@ from relaxforge.store.heartbeat import Heartbeat
 from relaxforge.store.jobs import CancelMode, Lease
 from relaxforge.store.vault import Vault
 
+READING = RenderConfig(agentic_tool_call_parser="auto", agentic_reasoning_parser="auto")
+"""An environment knows nothing of models: what their templates spell is read as tool calls and reasoning."""
+
 log = get_logger()
 
 
@@ -66,7 +69,7 @@ class Worker:
             async with self._database.outside() as tx:
                 await guard.check(tx, "worker")
             with _own_folder(Path(self._config.work_dir), self.worker_id) as folder:
-                shelf = EngineShelf(self._config, self._engine, RenderConfig(), folder / "engine.log")
+                shelf = EngineShelf(self._config, self._engine, READING, folder / "engine.log")
                 parts = JobParts(self._database, self._vault, self._config, self._agents, shelf, folder)
                 log.info("worker_started", worker=self.worker_id)
                 try:
