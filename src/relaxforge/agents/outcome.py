@@ -69,13 +69,13 @@ def _require_sound_end(ended: AgentExit, config: AgentConfig, requests: int, end
 def _reason(ended_by: FailureCategory, ended: AgentExit, config: AgentConfig) -> str:
     if ended_by is FailureCategory.AGENT_TIMEOUT:
         return (
-            f"the agent was ended after {config.agent_timeout:g} active seconds (--agent-timeout; "
-            f"{ended.duration_s:.1f} s since launch)"
+            f"the agent was ended after {config.agent_timeout:g} active seconds (--agent-timeout; in an evaluation "
+            f"timeoutS of the budget or timeout_s of the agent; {ended.duration_s:.1f} s since launch)"
         )
     if ended_by is FailureCategory.STARTUP_TIMEOUT:
         return (
             f"the agent sent no model request within {config.agent_startup_timeout or 0:g} s of its launch "
-            "(--agent-startup-timeout)"
+            "(--agent-startup-timeout; in an evaluation startup_timeout_s of the agent)"
         )
     return f"the agent was ended after {ended.duration_s:.1f} s: {ended_by.value.replace('_', ' ')}"
 
