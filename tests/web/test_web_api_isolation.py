@@ -1,4 +1,4 @@
-"""What belongs to another organization does not exist, on every route of the API there is.
+"""What belongs to another organization does not exist, on every route and every page there is.
 
 The queries name the organization and row-level security hides the others' rows: two walls. Each is taken away here to
 see that the other one stands, and both to see that the test would notice.
@@ -76,6 +76,48 @@ OWN = {
 """Routes that name nothing that could be another organization's."""
 
 
+FOREIGN_PAGES = {
+    "GET /environments/{environment_id}": {},
+    "POST /environments/{environment_id}/versions": {"files": {"bundle": packed(extra="x")}},
+    "POST /environments/{environment_id}/runs": {
+        "data": {"version": "{version_id}", "configuration": "{configuration_id}", "key": "k"}
+    },
+    "POST /environments/{environment_id}/configurations": {
+        "data": {"name": "x", "attempts": "1", "engine": "scripted"}
+    },
+    "POST /environments/{environment_id}/secrets": {"data": {"name": "KEY", "value": "hidden"}},
+    "POST /environments/{environment_id}/secrets/{name}/delete": {"data": {}},
+    "GET /environment-versions/{version_id}": {},
+    "GET /runs/{run_id}": {},
+    "GET /runs/{run_id}/live": {},
+    "POST /runs/{run_id}/reset": {"data": {"mode": "new_workspace", "key": "k"}},
+    "POST /runs/{run_id}/cancel": {"data": {"mode": "at_once"}},
+    "GET /trials/{trial_id}": {},
+    "GET /trials/{trial_id}/steps": {},
+    "GET /trials/{trial_id}/steps/{number}/{part}": {},
+    "GET /compare": {"params": {"left": "{trial_id}", "right": "{trial_id}"}},
+    "GET /compare/steps": {"params": {"left": "{trial_id}", "right": "{trial_id}"}},
+    "GET /training-runs/{training_run_id}": {},
+    "POST /members/{user_id}/role": {"data": {"role": "viewer"}},
+    "POST /members/{user_id}/remove": {"data": {}},
+    "POST /tokens/{token_id}/revoke": {"data": {}},
+}
+"""The same for pages; what a form says is refused before or after the id is looked at, but never done."""
+
+MISSING = {"POST /members/{user_id}/role": {422}, "POST /members/{user_id}/remove": {422}}
+"""Pages that say it in the list that they belong to."""
+
+LISTED_PAGES = (
+    "GET /environments", "GET /runs", "GET /trials", "GET /capability-gap", "GET /partial-rewards",
+    "GET /training-runs", "GET /members", "GET /tokens", "GET /audit-log",
+)  # fmt: skip
+
+OWN_PAGES = {
+    "GET /", "GET /health", "GET /sign-in", "POST /sign-in", "POST /sign-out", "GET /password", "POST /password",
+    "POST /environments/versions", "POST /members", "POST /tokens",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Theirs:
     """The ids of everything that organization B has, by the name that routes give them."""
@@ -88,12 +130,12 @@ def spelled(method, path):
     return f"{method} {path.removeprefix(API).replace('/training-runs/{run_id}', '/training-runs/{training_run_id}')}"
 
 
-def routes_of(app):
+def routes_of(app, *, api):
     return {
         spelled(method, context.path)
         for context in iter_route_contexts(app.routes)
         for method in context.methods or ()
-        if str(context.path).startswith(API) and (method, context.path) != ("HEAD", f"{API}/openapi.json")
+        if context.path.startswith(API) == api and (method, context.path) != ("HEAD", f"{API}/openapi.json")
     }
 
 
@@ -111,7 +153,8 @@ def theirs(workspace):
         "environment_id": evidence.environment_id, "version_id": evidence.version_id, "name": "KEY",
         "configuration_id": evidence.configuration_id, "run_id": evidence.run_id, "trial_id": trial["id"],
         "artifact_id": trial["trajectory_artifact_id"], "rollout_id": trial["rollout_id"],
-        "training_run_id": run["id"], "token_id": token["id"], "user_id": owner.get(f"{API}/me").json()["userId"],
+        "training_run_id": run["id"], "number": 1, "part": "observation",
+        "token_id": token["id"], "user_id": owner.get(f"{API}/me").json()["userId"],
     }  # fmt: skip
     return Theirs({name: str(value) for name, value in ids.items()}, str(evidence.environment_id))
 
@@ -124,17 +167,24 @@ def filled(content, ids):
     return content
 
 
-def asked(client, route, ids):
+def asked(client, route, content, ids, prefix):
     method, path = route.split(" ")
-    with client.stream(method, API + path.format(**ids), **filled(FOREIGN[route], ids)) as answer:
+    with client.stream(method, prefix + path.format(**ids), **filled(content, ids)) as answer:
         return answer.status_code
 
 
 def leaks(workspace, theirs):
     """The routes on which somebody of organization A learns of, or changes, what organization B has."""
     ours = workspace.browser(workspace.a)
-    found = {route for route in FOREIGN if asked(ours, route, theirs.ids) != 404}
-    marks = [value for name, value in theirs.ids.items() if name != "name"] + ["Organization b"]
+    found = {route for route, content in FOREIGN.items() if asked(ours, route, content, theirs.ids, API) != 404}
+    for route, content in FOREIGN_PAGES.items():
+        if asked(ours, route, content, theirs.ids, "") not in MISSING.get(route, {404}):
+            found.add(f"page {route}")
+    marks = [value for name, value in theirs.ids.items() if name.endswith("_id")] + ["Organization b"]
+    for route in LISTED_PAGES:
+        answer = ours.get(route.removeprefix("GET "))
+        if answer.status_code != 200 or any(mark in answer.text for mark in marks):
+            found.add(f"page {route}")
     for route in LISTED:
         answer = ours.get(API + route.removeprefix("GET "))
         counted = route in ("GET /rollouts/counts", "GET /capability-gap") and any(
@@ -162,9 +212,10 @@ def without_row_level_security(urls):
             connection.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
 
 
-def test_every_route_of_the_api_has_a_case_here():
+def test_every_route_and_every_page_has_a_case_here():
     app = create_app(WebConfig(), None, None)
-    assert routes_of(app) == set(FOREIGN) | set(LISTED) | OWN
+    assert routes_of(app, api=True) == set(FOREIGN) | set(LISTED) | OWN
+    assert routes_of(app, api=False) - {" /static"} == set(FOREIGN_PAGES) | set(LISTED_PAGES) | OWN_PAGES
 
 
 def test_nothing_of_another_organization_is_seen_or_changed(workspace, theirs):
@@ -188,7 +239,8 @@ def test_without_both_walls_this_test_would_fail(workspace, theirs, database_url
         "GET /environments", "GET /environments/{environment_id}", "GET /rollouts", "GET /rollouts/counts",
         "GET /rollouts/{rollout_id}", "GET /artifacts/{artifact_id}", "GET /trials", "GET /trials/{trial_id}",
         "POST /evaluation-runs/{run_id}/cancel", "POST /evaluation-runs/{run_id}/reset", "GET /audit-log",
-        "GET /capability-gap", "GET /training-runs", "GET /evaluation-runs/{run_id}/events",
+        "GET /capability-gap", "GET /training-runs", "GET /evaluation-runs/{run_id}/events", "page GET /runs/{run_id}",
+        "page GET /trials/{trial_id}", "page GET /environments", "page POST /runs/{run_id}/cancel",
     }  # fmt: skip
 
 
@@ -203,7 +255,7 @@ def test_a_foreign_id_and_one_that_never_existed_get_the_same_answer(workspace, 
             answer = ours.request(method, API + path.format(**ids), **filled(content, ids))
             problem = answer.json()
             text = problem["detail"]
-            for value in ids.values():
+            for value in (str(value) for name, value in ids.items() if name.endswith("_id")):
                 text = text.replace(value, "ID")
             answers.append((answer.status_code, problem["title"], problem["type"], text))
         assert answers[0] == answers[1], route
