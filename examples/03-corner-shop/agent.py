@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 MOST_REQUESTS = 8
+MOST_TOKENS = 128  # of one answer: a command is short, and a model that rambles on costs minutes on a CPU
 SERVER = [sys.executable, "-S", "-E", "shop/server.py"]
 MCP = {
     "type": "function",
@@ -96,7 +97,7 @@ def ask(messages: list[dict]) -> dict:
     connection.request(
         "POST",
         base.path.rstrip("/") + "/v1/chat/completions",
-        json.dumps({"model": "model", "messages": messages, "tools": [MCP]}),
+        json.dumps({"model": "model", "messages": messages, "tools": [MCP], "max_tokens": MOST_TOKENS}),
         {"Authorization": f"Bearer {os.environ['RELAX_SESSION_ID']}", "Content-Type": "application/json"},
     )
     response = connection.getresponse()
