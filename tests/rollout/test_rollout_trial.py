@@ -128,6 +128,7 @@ def test_an_evaluator_that_gives_no_verdict_is_our_fault_and_no_score(renderer, 
     assert (line["status"], line["failure"]["category"]) == ("failed", "verifier_error")
     assert message in line["failure"]["message"]
     assert "last words" in line["failure"]["log_tail"]
+    assert "last words" in line["failure"]["message"]
     assert (line["reward"], line["verdict"]["reward_status"]) == (None, "not_scored")
     assert line["verdict"]["failure_category"] == "verifier_error"
 

@@ -43,11 +43,18 @@ class BundleError(ConfigError):
     """An environment folder that cannot be published, or a package that is not the one it claims to be."""
 
 
+def _with_output(message: str, log_tail: str) -> str:
+    return f"{message}\n--- last output ---\n{log_tail}" if log_tail else message
+
+
 class EvaluatorError(RelaxForgeError):
-    """An evaluator crashed, ran out of time, or wrote something that is no verdict (``verifier_error``)."""
+    """An evaluator crashed, ran out of time, or wrote something that is no verdict (``verifier_error``).
+
+    The message ends with the tail of its stdout and stderr.
+    """
 
     def __init__(self, message: str, log_tail: str = "") -> None:
-        super().__init__(message)
+        super().__init__(_with_output(message, log_tail))
         self.log_tail = log_tail
 
 
@@ -64,8 +71,7 @@ class AgentExecutionError(AgentError):
     """The agent process ran and failed. The message ends with the tail of its stdout and stderr."""
 
     def __init__(self, message: str, category: FailureCategory, log_tail: str = "") -> None:
-        shown = f"{message}\n--- last output ---\n{log_tail}" if log_tail else message
-        super().__init__(shown, category, log_tail)
+        super().__init__(_with_output(message, log_tail), category, log_tail)
         self.summary = message
 
 
