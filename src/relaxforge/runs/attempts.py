@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -33,6 +34,9 @@ from relaxforge.runs.assignment import Assignment
 from relaxforge.runs.directory import RunDirectory
 from relaxforge.runs.engines import Model
 from relaxforge.store.trials import Planned
+
+LONGEST_SOCKET = 100
+"""Bytes in the name of a socket; the system takes few more."""
 
 Tell = Callable[[str, str], None]
 """Hears the id of a Session and what it does now: ``world``, ``agent`` or ``evaluator``."""
@@ -78,8 +82,9 @@ async def open_attempts(
         await spawner.start(str(directory.logs / "spawner.log"))
         stack.push_async_callback(spawner.close)
         registry, history = SessionRegistry(), HistoryConfig()
-        # The names of sockets are short: the folder of the run may be too deep for one.
-        path = Path(stack.enter_context(TemporaryDirectory(prefix="relaxforge-"))) / "models"
+        path = directory.path.resolve() / "models"
+        if len(os.fsencode(path)) > LONGEST_SOCKET:
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="relaxforge-"))) / "models"
         gateway = Gateway(registry, GatewayConfig(), (model.name,), dict, socket_path=path)
         await gateway.start()
         stack.push_async_callback(gateway.close)
