@@ -51,6 +51,21 @@ def test_a_credential_in_the_environment_is_refused(url_file, capsys, monkeypatc
     assert "secret" not in said
 
 
+def test_a_credential_is_no_argument(url_file, capsys):
+    assert main(["worker", "--database-url", "postgresql://w:hunter2@h/d", "--organization", ORGANIZATION]) == 2
+    said = capsys.readouterr().err
+    assert "unknown setting --database-url" in said
+    assert "hunter2" not in said
+
+
+def test_its_memory_is_protected_before_the_credential_is_read(url_file, monkeypatch):
+    done = []
+    monkeypatch.setattr("relaxforge.cli.worker.protect_memory", lambda: done.append("protected"))
+    monkeypatch.setattr("relaxforge.cli.worker.read_private", lambda *_: done.append("read") or NOWHERE)
+    main(["worker", "--database-url-file", str(url_file)])
+    assert done == ["protected", "read"]
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

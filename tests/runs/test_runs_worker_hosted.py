@@ -77,7 +77,44 @@ def test_secrets_reach_the_agent_and_nothing_that_is_stored(workspace, vault):
     for artifact in ("trajectory_artifact_id", "session_artifact_id"):
         body = workspace.artifact(row[artifact]).decode()
         assert VALUE not in body
+    assert VALUE not in everything_in(workspace)
     assert "the key is" in json.loads(workspace.artifact(row["trajectory_artifact_id"]))["log"]
+
+
+def everything_in(workspace):
+    """All rows of all tables as text; bodies of artifacts are compared on their own."""
+    tables = [name for (name,) in workspace.admin("SELECT relname FROM pg_class WHERE relrowsecurity")]
+    assert len(tables) > 10
+    return "".join(str(workspace.admin(f"SELECT t::text FROM {table} t")) for table in tables if table != "artifacts")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "raise SystemExit('the key was ' + os.environ['API_KEY'])",
+        "write({'reward': 0.5, 'failure_category': os.environ['API_KEY'], 'stage_' + os.environ['API_KEY']: 1})",
+        "write({'reward': 'no number but ' + os.environ['API_KEY']})",
+        "write({'reward': 7, 'because': os.environ['API_KEY']})",
+    ],
+    ids=["its last words", "names", "a bad reward", "a reward out of range"],
+)
+def test_secrets_are_in_no_row_whatever_an_evaluator_says(workspace, vault, check):
+    manifest = (
+        f'[evaluator]\ncommand = "{sys.executable} -S -E evaluator/check.py"\n[secrets]\nrequired = ["API_KEY"]\n'
+    )
+    write = (
+        "import json, os\n"
+        "def write(verdict):\n    json.dump(verdict, open(os.environ['RELAX_EVALUATION_OUTPUT'], 'w'))\n"
+    )
+    agent = HEAD + "say(user('x'))\nraise SystemExit('failed with ' + os.environ['API_KEY'])\n"
+    published = workspace.publish(agent, manifest, evaluator__check_dot_py=write + check)
+    workspace.write(environments.set_secret, vault, published[0], "API_KEY", VALUE)
+    run_id = workspace.start(published, attempt_count=1)
+    workspace.work(run_id, worker=workspace.worker(vault=vault))
+    (row,) = workspace.attempts(run_id)
+    assert row["ended_at"] is not None
+    assert VALUE not in everything_in(workspace)
+    assert VALUE not in str([workspace.artifact(row[f"{kind}_artifact_id"]) for kind in ("trajectory", "session")])
 
 
 def test_an_environment_with_secrets_does_not_run_without_their_key(workspace, vault):
