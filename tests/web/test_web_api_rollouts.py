@@ -91,6 +91,13 @@ def test_whoever_downloads_can_check_that_it_is_all_there(workspace):
     assert answer.headers["x-content-sha256"] == plain.headers["x-content-sha256"]
 
 
+def test_a_client_that_refuses_gzip_gets_none(workspace):
+    client = workspace.browser(workspace.a)
+    for accepted, encoding in (("gzip;q=0", None), ("br, identity", None), ("br, GZIP;q=0.5", "gzip"), ("", None)):
+        answer = client.get(f"{API}/rollouts", headers={"Accept-Encoding": accepted})
+        assert answer.headers.get("content-encoding") == encoding, accepted
+
+
 def test_a_cap_is_never_silent(workspace):
     workspace.evidence(workspace.a, REWARDS)
     client = workspace.browser(workspace.a)

@@ -116,7 +116,7 @@ async def export(
     try:
         async with database.scope(caller.scope) as tx:
             await audit.write(tx, "exported", choice.file_name, detail, caller.remote)
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _takes_gzip(request.headers.get("accept-encoding", "")):
             file, size = await asyncio.to_thread(_compressed, made.file)
             headers["content-encoding"] = "gzip"
     except BaseException:
@@ -155,6 +155,12 @@ def _headers(choice: Choice, made: Spooled) -> dict[str, str]:
     if made.next_cursor is not None:
         headers["x-next-cursor"] = made.next_cursor
     return headers
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether the header names gzip without refusing it (``q=0``)."""
+    offers = [offer.partition(";") for offer in accepted.lower().split(",")]
+    return any(name.strip() == "gzip" and rest.strip() not in ("q=0", "q=0.0") for name, _, rest in offers)
 
 
 def _compressed(plain: IO[bytes]) -> tuple[IO[bytes], int]:

@@ -52,6 +52,7 @@ class TrialShown(Shown):
     reward: float | None = None
     reward_status: str | None = None
     failure_category: str | None = Field(None, examples=["wrong_result"])
+    failure_message: str | None = None
     stages: Numbers = Field({}, examples=[{"stage_inventory": 1, "stage_checkout": 0}])
     seed: int
     world_seed: int
@@ -79,7 +80,6 @@ class TrialWhole(TrialListed):
     retried_by_id: UUID | None
     raw_reward: str | None
     metrics: Numbers
-    failure_message: str | None
     agent_name: str
     agent_version: str
     model_name: str
