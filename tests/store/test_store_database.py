@@ -163,6 +163,26 @@ def test_a_connection_that_dies_is_a_storage_error_and_the_next_transaction_work
     assert on_loop(go()) == {"one": 1}
 
 
+def test_connections_that_died_while_nobody_used_them_are_not_handed_out(
+    on_loop, app_database, two_organizations, database_urls
+):
+    def cut_all():
+        with psycopg.connect(database_urls["admin"], autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+    async def go():
+        async with app_database.scope(two_organizations.a), app_database.scope(two_organizations.b):
+            pass  # two connections are in the pool from now on
+        await asyncio.to_thread(cut_all)
+        async with app_database.scope(two_organizations.a) as tx:
+            return await one(tx, "SELECT 1 AS one")
+
+    assert on_loop(go()) == {"one": 1}
+
+
 def test_an_unknown_query_is_an_error_of_ours():
     with pytest.raises(KeyError):
         query("environments.nonsense")

@@ -95,6 +95,7 @@ class Database:
             },
             configure=_configure,
             reset=_reset,
+            check=AsyncConnectionPool.check_connection,  # one that a restarted server cut is replaced, not handed out
         )
 
     async def open(self) -> None:
