@@ -1,22 +1,32 @@
-"""Writes what the pages say about the code: docs/settings.md and the table of rooms in ARCHITECTURE.md (`make docs`).
+"""Writes what pages say about the code (`make docs`): settings.md, commands.md and the rooms in ARCHITECTURE.md.
 
 A test fails when one of them is stale.
 """
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import itertools
 import textwrap
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from relaxforge.cli.config import ROOMS
+from relaxforge.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "docs" / "settings.md"
+COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+
+COMMANDS_HEAD = """\
+# Commands
+
+Made by `make docs` from the code; do not edit. The flags of the commands that read no run file; those of `train`,
+`rollout` and `doctor` are in [settings](settings.md). A switch that is on is turned off with `--no-`.
+"""
 
 HEAD = """\
 # Settings
@@ -35,6 +45,17 @@ Made by `make docs` from the code; do not edit. Every setting is a flag (`--agen
 def settings_page() -> str:
     """The whole page."""
     return HEAD + "".join(_section(name, kind) for name, kind in ROOMS.items())
+
+
+def commands_page() -> str:
+    """Every flag of the commands that read no run file."""
+    return COMMANDS_HEAD + "".join(_section(f"relaxforge {name}", kind) for name, kind in command_kinds().items())
+
+
+def command_kinds() -> dict[str, type[Any]]:
+    """The arguments of each of those commands: ``<Command>Arguments`` in the module of its name."""
+    modules = {name: importlib.import_module(f"relaxforge.cli.{name}") for name in COMMANDS}
+    return {name: getattr(module, f"{name.capitalize()}Arguments") for name, module in modules.items()}
 
 
 def architecture_page() -> str:
@@ -75,10 +96,14 @@ def texts(kind: type[Any]) -> dict[str, str]:
 
 
 def _section(name: str, kind: type[Any]) -> str:
-    said, hints = texts(kind), get_type_hints(kind)
+    said, hints, marked = texts(kind), get_type_hints(kind), get_type_hints(kind, include_extras=True)
     lines = [f"\n## {name}\n\n| flag | type | default | meaning |\n| --- | --- | --- | --- |\n"]
     for field in dataclasses.fields(kind):
-        flag = f"`--{field.name.replace('_', '-')}`"
+        if dataclasses.is_dataclass(hints[field.name]):
+            lines += _section("", hints[field.name]).splitlines(keepends=True)[5:]
+            continue
+        positional = get_origin(marked[field.name]) is Annotated
+        flag = f"`{field.name.upper()}`" if positional else f"`--{field.name.replace('_', '-')}`"
         cells = (flag, _type(hints[field.name]), _default(field.default), said.get(field.name, ""))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(lines)
@@ -103,5 +128,6 @@ def _default(value: Any) -> str:
 
 
 if __name__ == "__main__":
+    COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")
     SETTINGS.write_text(settings_page(), encoding="utf-8")
     ARCHITECTURE.write_text(architecture_page(), encoding="utf-8")

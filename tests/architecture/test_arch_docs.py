@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -38,6 +39,7 @@ def trees(*folders):
 
 def test_pages_made_from_the_code_are_fresh(generate):
     assert text_of("docs", "settings.md") == generate.settings_page(), "run: make docs"
+    assert text_of("docs", "commands.md") == generate.commands_page(), "run: make docs"
     assert text_of("ARCHITECTURE.md") == generate.architecture_page(), "run: make docs"
 
 
@@ -49,6 +51,21 @@ def test_every_setting_is_explained(generate, room, kind):
         assert text, f"{room}.{field.name} has no text under it"
         if field.default is None:
             assert "None" in text, f"{room}.{field.name} does not say what None means"
+
+
+def test_every_flag_of_a_command_is_explained(generate):
+    kinds = dict(generate.command_kinds())
+    for command, kind in list(kinds.items()):
+        hints = get_type_hints(kind)
+        kinds |= {f"{command} {name}": hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    assert len(kinds) > len(generate.COMMANDS)
+    for command, kind in kinds.items():
+        texts, hints = generate.texts(kind), get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if not dataclasses.is_dataclass(hints[field.name]):
+                text = texts.get(field.name, "")
+                assert text, f"{command}: {field.name} has no text under it"
+                assert field.default is not None or "None" in text, f"{command}: {field.name}: what does None mean?"
 
 
 def test_every_event_is_explained():
