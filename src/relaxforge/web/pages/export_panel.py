@@ -14,7 +14,7 @@ from relaxforge.store.database import Row, Transaction
 from relaxforge.web.pages.html import address
 
 MEANINGS = {
-    "all": "every rollout, not scored ones too",
+    "all": "every rollout, scored or not",
     "successful": "reward is 1",
     "failed": "every scored miss, partial credit included: reward below 1",
     "recovery": "partial credit only: reward above 0 and below 1",
