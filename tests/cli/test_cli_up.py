@@ -14,9 +14,11 @@ from pathlib import Path
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
 from relaxforge.cli.main import main
+from relaxforge.store.embedded import EmbeddedPostgres
 
 API = "/api/v1"
 RELAXFORGE = (sys.executable, "-m", "relaxforge.cli.main")
@@ -111,6 +113,16 @@ def test_a_password_for_once_is_said_again_until_it_was_used(state_dir):
             assert client.post(f"{API}/sign-in", json=first).status_code == 200
 
 
+def test_a_lost_password_is_replaced_by_a_new_one_for_once(state_dir):
+    with Up(state_dir, "--no-worker") as up, signed_in(up):
+        email = up.credentials["email"]
+    with Up(state_dir, "--no-worker", "--new-password-for", email) as up:
+        assert up.credentials["email"] == email
+        with signed_in(up, "another password of my own") as client:
+            assert client.get(f"{API}/me").json()["role"] == "owner"
+    assert main(["up", "--state-dir", str(state_dir), "--port", "0", "--new-password-for", "nobody@example.org"]) == 2
+
+
 def test_killing_it_leaves_no_process_behind(state_dir):
     with Up(state_dir) as up:
         names = {" ".join(process.cmdline()) for process in up.family}
@@ -162,6 +174,26 @@ def test_a_folder_becomes_a_version_runs_and_leaves_evidence(state_dir, tmp_path
         )
         assert up.end() == 0
         assert up.gone()
+
+
+def test_a_database_of_ones_own_takes_the_place_of_the_embedded_one(state_dir, tmp_path):
+    own = state_dir.with_name("own")
+    with EmbeddedPostgres(own, {"fsync": "off"}) as server:
+        file = tmp_path / "admin-url"
+        file.touch(mode=0o600)
+        file.write_text(server.admin_url)
+        for _ in range(2):
+            with Up(state_dir, "--database-url-file", str(file)) as up:
+                assert not any("postgres" in process.name() for process in up.family)
+                if up.credentials is not None:
+                    with signed_in(up) as client:
+                        client.post(f"{API}/environments", json={"name": "kept"}).raise_for_status()
+                assert up.end() == 0
+                assert up.gone()
+        assert up.credentials is None
+        with psycopg.connect(server.admin_url) as connection:
+            assert connection.execute("SELECT name FROM relaxforge.environments").fetchall() == [("kept",)]
+    assert not (state_dir / "postgres").exists()
 
 
 def test_a_foreign_address_without_encryption_is_said_loudly(state_dir):

@@ -39,8 +39,8 @@ class MigrateArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstOwner:
-    """Who can sign in to a new workspace, once, with this password."""
+class FirstSignIn:
+    """Who can sign in once with this password."""
 
     email: str
     password: str
@@ -59,9 +59,8 @@ def migrate(argv: Sequence[str]) -> int:
     if owner is not None:
         sys.stdout.write(f"sign in as {owner.email} with the one-time password {owner.password}\n")
     if arguments.new_password_for is not None:
-        password = one_time_password()
-        admin.reset_password(url, email=arguments.new_password_for, password_hash=hash_password(password))
-        sys.stdout.write(f"one-time password for {arguments.new_password_for}: {password}\n")
+        person = new_password(url, arguments.new_password_for)
+        sys.stdout.write(f"one-time password for {person.email}: {person.password}\n")
     return 0
 
 
@@ -84,7 +83,14 @@ def prepare(
     return installed.applied
 
 
-def first_owner(admin_url: str, organization: str, email: str) -> FirstOwner | None:
+def new_password(admin_url: str, email: str) -> FirstSignIn:
+    """A password for once in place of one that is lost. Errors: ``ConfigError`` for an unknown address."""
+    person = FirstSignIn(email, one_time_password())
+    admin.reset_password(admin_url, email=email, password_hash=hash_password(person.password))
+    return person
+
+
+def first_owner(admin_url: str, organization: str, email: str) -> FirstSignIn | None:
     """The owner of the first organization, made now; ``None`` when there is an organization already."""
     if admin.organizations(admin_url):
         return None
@@ -94,4 +100,4 @@ def first_owner(admin_url: str, organization: str, email: str) -> FirstOwner | N
     admin.create_first_owner(
         admin_url, organization=organization, email=email.lower(), password_hash=hash_password(password)
     )
-    return FirstOwner(email.lower(), password)
+    return FirstSignIn(email.lower(), password)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from relaxforge.cli.flags import parse_flags
-from relaxforge.cli.migrate import APP_URL, SECRETS_KEY, WORKER_URL, FirstOwner, first_owner, prepare
+from relaxforge.cli.migrate import APP_URL, SECRETS_KEY, WORKER_URL, FirstSignIn, first_owner, new_password, prepare
 from relaxforge.cli.private_files import read_private, write_private
 from relaxforge.cli.serve import warn_about_plain_text
 from relaxforge.cli.worker_process import WorkerProcess, sandbox_choice
@@ -54,6 +54,9 @@ class UpArguments:
     owner_email: str = "owner@localhost.localdomain"
     """Who owns the first organization; they sign in with this address."""
 
+    new_password_for: str | None = None
+    """Give this person (an email address) a new one-time password in place of a lost one. None: nobody."""
+
     worker: bool = True
     """Run a worker here. With --no-worker, start workers yourself (`relaxforge worker`)."""
 
@@ -82,6 +85,8 @@ def up(argv: Sequence[str]) -> int:
         owner = first_owner(admin_url, arguments.organization, arguments.owner_email)
         if owner is not None:
             _remember(folder, owner)
+        if arguments.new_password_for is not None:
+            _remember(folder, new_password(admin_url, arguments.new_password_for))
         organization_id = admin.organizations(admin_url)[0][0]
         asyncio.run(_run(arguments, folder, lock, str(organization_id)))
     return 0
@@ -180,10 +185,10 @@ def _note(lock: IO[str], text: str) -> None:
     lock.flush()
 
 
-def _remember(folder: Path, owner: FirstOwner) -> None:
+def _remember(folder: Path, person: FirstSignIn) -> None:
     file = folder / FIRST_SIGN_IN
     file.unlink(missing_ok=True)
-    write_private(file, f"{owner.email} {owner.password}")
+    write_private(file, f"{person.email} {person.password}")
 
 
 async def _forget_used_password(folder: Path, url: str) -> None:
