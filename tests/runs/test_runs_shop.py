@@ -104,6 +104,19 @@ def test_the_best_is_preferred_to_the_worst(workspace):
     assert (pair["preferredReward"], pair["rejectedReward"]) == (1.0, 0.0)
 
 
+@pytest.mark.slow
+def test_a_model_of_ours_runs_the_same_shop_and_keeps_its_tokens(workspace):
+    model = {"engine": "local", "model": "tiny"}
+    run_id = workspace.start(published(workspace), attempt_count=2, model=model, budget={"maxResponseTokens": 8})
+    workspace.work(run_id)
+    rows = workspace.attempts(run_id)
+    assert [(row["status"], row["reward"], row["model_name"]) for row in rows] == [("truncated", 0.0, "tiny")] * 2
+    forest = json.loads(workspace.artifact(rows[0]["session_artifact_id"]))["forest"]
+    answer = forest[-1]
+    assert answer["kind"] == "response"
+    assert len(answer["tokens"]) == len(answer["logprobs"]) == 8
+
+
 def test_the_shop_speaks_mcp_with_the_official_client(tmp_path):
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client

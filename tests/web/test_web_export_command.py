@@ -93,6 +93,15 @@ def test_all_follows_the_cursors_and_without_it_the_rest_is_announced(export, wo
     assert "--all" not in said
 
 
+def test_a_terminal_sees_a_bar_and_nobody_else_does(export, evidence, monkeypatch):
+    assert export()[2] == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, said, bar = export()
+    assert "agentforge-rollouts-all.jsonl" in bar
+    assert "━" in bar
+    assert said.startswith("agentforge-rollouts-all.jsonl: 3 lines")
+
+
 def test_columns_are_written_beside_the_rows_on_request(export, evidence):
     assert export("--features", "features.json")[0] == 0
     assert json.loads(Path("features.json").read_text())["reward"] == {"dtype": "float64", "_type": "Value"}
