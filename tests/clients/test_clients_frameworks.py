@@ -1,6 +1,7 @@
 """Agent frameworks in Python, each with one tool that they call themselves."""
 
 import pytest
+
 from conftest import ANTHROPIC, OPENAI, python_agent
 
 

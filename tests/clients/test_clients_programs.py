@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HERE, NPM
 
+from conftest import HERE, NPM
 from relaxforge.models.resolve import resolve
 
 MEND = "sed -i s/-/+/ adder.py && python3 -c 'import adder; print(adder.add(2, 3))'"

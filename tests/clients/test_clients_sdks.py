@@ -1,6 +1,7 @@
 """The official clients, each as a whole agent with a tool loop of its own."""
 
 import pytest
+
 from conftest import ANTHROPIC, OPENAI, RULES, node_agent, python_agent
 
 NO_THREADS = "thread is not supported: no conversation is kept; send the full messages"

@@ -59,6 +59,7 @@ class HostedSession(Session):
         finish = FinishReason.LENGTH if answer.finish == "length" else FinishReason.STOP
         nothing = Generation(token_ids(), log_probs(), (), finish)
         record.state = self.forest.commit(pending, Observation(token_ids()), nothing, answer.message, record.request_id)
+        record.hosted_usage = answer.usage
         self.known[answer.message.exact] = answer.message
         if self._sealed:
             raise discarded(self.session_id)

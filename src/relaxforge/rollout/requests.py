@@ -37,7 +37,9 @@ class RequestRecord:
     retry_of: str | None = None
     held_s: float | None = None
     generation_s: float | None = None
-    usage: Usage | None = None
+    hosted_usage: Usage | None = None
+    """As a provider counted; our own models' answers are counted from their State."""
+    cached_tokens: int | None = None
     abandoned: bool = False
     """Whether its last client has gone and the generation was aborted for that."""
 
@@ -56,6 +58,14 @@ class RequestRecord:
             {"weight_version": span.version, "tokens": span.end - span.start, "aborted": aborted}
             for span in self.state.versions
         ]
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the answer cost; ``None`` without one, and for a repetition of an earlier one."""
+        if self.hosted_usage is not None or self.state is None or self.retry_of is not None:
+            return self.hosted_usage
+        sampled = len(self.state.tokens)
+        return Usage(self.state.length - sampled, sampled, self.cached_tokens)
 
     @property
     def timing(self) -> dict[str, float]:

@@ -186,7 +186,7 @@ class Session(ABC):
             raise answered from error
         else:
             self.fault = None  # It has got over what happened before; the records keep it.
-            record.http_status, record.usage = 200, turn.usage
+            record.http_status = 200
             return turn
         finally:
             self._serving.pop(record.request_id, None)

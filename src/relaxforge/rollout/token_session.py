@@ -101,6 +101,7 @@ class TokenSession(Session):
         if parsed.malformed is not None:
             record.count({f"malformed_{parsed.malformed}": 1})
         record.state = self.forest.commit(pending, observation, generation, parsed.message, record.request_id)
+        record.cached_tokens = generation.cached_tokens
         self.known[parsed.message.exact] = parsed.message  # Its echo becomes this object, not a second one.
         if self._sealed:
             raise discarded(self.session_id)
