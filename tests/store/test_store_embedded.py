@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -66,6 +67,25 @@ def test_only_we_read_the_passwords_and_only_the_server_reads_the_data(cluster):
     assert (cluster / "passwords.json").stat().st_mode & 0o077 == 0
     assert (cluster / "data").stat().st_mode & 0o077 == 0
     assert not list(cluster.glob("password"))
+
+
+def test_a_server_that_was_killed_comes_back_at_the_same_address(server):
+    with psycopg.connect(server.admin_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept ()")
+    url, first = server.admin_url, server.pid
+    with server.kept_running():
+        gone = psutil.Process(first)
+        gone.kill()
+        gone.wait()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with psycopg.connect(url) as connection:
+                    assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+                break
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline
+    assert server.pid != first
 
 
 def test_data_and_passwords_are_there_after_a_restart(cluster):

@@ -101,7 +101,8 @@ def _prepared(arguments: UpArguments, folder: Path) -> Iterator[str]:
         return
     with EmbeddedPostgres(folder / "postgres") as server:
         prepare(server.admin_url, folder, server.app_password, server.worker_password)
-        yield server.admin_url
+        with server.kept_running():
+            yield server.admin_url
 
 
 def _own_database(arguments: UpArguments) -> str | None:

@@ -13,8 +13,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
 
@@ -22,18 +24,22 @@ import psutil
 import psycopg
 
 from relaxforge.core.errors import ConfigError, StorageError
+from relaxforge.observe.log import get_logger
 from relaxforge.store.programs import Programs, find_programs
 from relaxforge.store.urls import with_parts
 
 DATABASE = "relaxforge"
 _LONGEST_SOCKET_FOLDER = 80
 _START_S = 60.0
+_LOOK_S = 0.5
 _LIFELINE = """exec 3<&0
 "$@" </dev/null 3<&- & server=$!
 { cat <&3 >/dev/null; kill -INT $server 2>/dev/null; } &
 exec 3<&-
 wait $server"""
 """Runs the server until our end of the pipe closes, as it does when we are killed. SIGINT is a fast shutdown."""
+
+log = get_logger()
 
 
 class EmbeddedPostgres:
@@ -98,16 +104,48 @@ class EmbeddedPostgres:
             self.stop()
             raise
 
+    @contextmanager
+    def kept_running(self) -> Iterator[None]:
+        """Meanwhile, a server that died (killed, out of memory, a full disk) is started again, at the same address."""
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,), name="postgres-watch", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(_LOOK_S):
+            if self._process is None or self._process.poll() is None:
+                continue
+            log.warning("database_died", path=str(self.folder / "postgres.log"))
+            try:
+                self._start_again()
+            except StorageError as error:
+                log.warning("database_restart_failed", error=str(error))
+
+    def _start_again(self) -> None:
+        programs = find_programs(self.folder)
+        self._let_go()
+        self._stop_leftover()
+        self._process = self._launch(programs)
+        self._await_answer(self._process)
+
     def stop(self) -> None:
         """Stop the server at once; open transactions are undone. Harmless when none runs."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            self._process.wait()
+        self._let_go()
         if self._socket is not None and self._socket.parent != self.folder:
             shutil.rmtree(self._socket, ignore_errors=True)
         if self._lock is not None:
             self._lock.close()
         self._process = self._socket = self._lock = None
+
+    def _let_go(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
 
     def _create(self, programs: Programs) -> None:
         if self.data.exists():
@@ -136,9 +174,10 @@ class EmbeddedPostgres:
             return
 
     def _launch(self, programs: Programs) -> subprocess.Popen[bytes]:
-        self._socket = self.folder / "socket"
-        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_FOLDER:  # the path of a socket file has 107 bytes at most
-            self._socket = Path(tempfile.mkdtemp(prefix="relaxforge-"))
+        if self._socket is None:
+            self._socket = self.folder / "socket"
+            if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_FOLDER:  # a socket file's path has 107 bytes at most
+                self._socket = Path(tempfile.mkdtemp(prefix="relaxforge-"))
         programs.make_folder(self._socket, 0o711)
         fixed = {"listen_addresses": "", "unix_socket_directories": str(self._socket), "log_error_verbosity": "terse"}
         flags = [part for name, value in (self._settings | fixed).items() for part in ("-c", f"{name}={value}")]
