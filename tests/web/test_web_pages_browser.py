@@ -324,6 +324,7 @@ def test_a_stage_that_was_not_reported_is_not_a_zero(story, signed_in):
     for trial, written in (("4", ["0", "not reported", "0", "not reported"]), ("1", ["0.15", "0", "1", "1"])):
         row = page.get_by_role("row", name=f"Trial {trial}")
         expect(row.locator("td.number")).to_have_text(written)
+        expect(row).to_contain_text("corner-shop, version 1, run")
 
 
 def test_stages_of_a_trial_stand_in_the_order_in_which_they_are_declared(story, signed_in):
