@@ -85,7 +85,14 @@ function markWide() {
   }
 }
 
+// A link to a dialog of a page opens it.
+function openLinked() {
+  const linked = document.getElementById(location.hash.slice(1));
+  if (linked && linked.matches("dialog:not([open])")) linked.showModal();
+}
+
 addEventListener("resize", markWide);
+addEventListener("hashchange", openLinked);
 document.addEventListener("htmx:afterSettle", markWide);
 document.addEventListener("keydown", pressed);
 document.addEventListener("click", clicked);
@@ -94,6 +101,7 @@ document.addEventListener("change", (event) => {
 });
 document.addEventListener("DOMContentLoaded", () => {
   markWide();
+  openLinked();
   const box = document.getElementById("keys-on");
   if (box) box.checked = keysAreOn();
 });
