@@ -185,6 +185,7 @@ def test_a_hosted_model_is_not_trained_and_samples_no_ids():
         ({"engine": "local", "replies": "r.jsonl"}, "belongs to the scripted engine"),
         ({"engine": "scripted", "replies": "../r"}, "inside the bundle"),
         ({"engine": "scripted", "replies": "/etc/passwd"}, "inside the bundle"),
+        ({"upstream": {"model": "m"}}, "http or https"),
         ({"upstream": {"baseUrl": "ftp://h", "model": "m"}}, "http or https"),
         ({"upstream": {"baseUrl": "http://u:p@h", "model": "m"}}, "without a password"),
         ({"upstream": {"baseUrl": "http://h", "model": "m"}, "model": "x"}, "neither"),

@@ -243,6 +243,8 @@ def test_the_form_of_a_configuration_becomes_the_body_of_the_api():
     assert hosted["budget"] == {"timeoutS": 90, "maxContextTokens": "x"}
     scripted = Configuration(engine="scripted", model="", replies="replies.jsonl").asked(identity)
     assert scripted["model"] == {"engine": "scripted", "replies": "replies.jsonl"}
+    forgotten = Configuration(engine="local", replies="replies.jsonl").asked(identity)
+    assert forgotten["model"]["replies"] == "replies.jsonl", "the API refuses it; nothing is dropped in silence"
     assert json.dumps(scripted)
 
 

@@ -27,8 +27,8 @@ class Upstream(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     ``api_key_secret`` names the secret of the environment that holds its key; ``None``: no key is sent.
     """
 
-    base_url: Text
     model: Text
+    base_url: Annotated[str, msgspec.Meta(max_length=2000)] = ""
     api_key_secret: Text | None = None
 
 

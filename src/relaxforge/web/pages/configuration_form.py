@@ -53,9 +53,7 @@ class Configuration:
     def _model(self) -> dict[str, Any]:
         if self.engine == "upstream":
             return {"upstream": _said(baseUrl=self.base_url, model=self.model, apiKeySecret=self.api_key_secret)}
-        if self.engine == "scripted":
-            return _said(engine="scripted", model=self.model, replies=self.replies)
-        return _said(engine=self.engine, model=self.model)
+        return _said(engine=self.engine, model=self.model, replies=self.replies)
 
     @property
     def _budget(self) -> dict[str, Any]:
