@@ -11,6 +11,7 @@ import pytest
 from conftest import PASSWORD, PASSWORD_HASH
 from relaxforge.store import identity
 from relaxforge.web.config import WebConfig
+from relaxforge.web.passwords import hash_password, one_time_password
 
 API = "/api/v1"
 NEW_PASSWORD = "a better password"
@@ -146,6 +147,18 @@ def test_a_session_ends_when_it_is_idle_and_in_any_case_after_its_longest_time(w
             "SELECT extract(epoch FROM max(expires_at) - now()) FROM browser_sessions"
         ).fetchone()
     assert left <= 1, "being used does not make it longer than its longest time"
+
+
+def test_a_password_is_kept_as_argon2id_with_a_salt_and_nobody_has_a_default_one(workspace, database_urls):
+    workspace.person(workspace.a, "member")
+    with psycopg.connect(database_urls["admin"]) as connection:
+        kept = [row[0] for row in connection.execute("SELECT password_hash FROM users WHERE email LIKE 'member%'")]
+    assert kept[0].startswith("$argon2id$")
+    assert PASSWORD not in kept[0]
+    assert hash_password(PASSWORD) != hash_password(PASSWORD)
+    made = {one_time_password() for _ in range(100)}
+    assert len(made) == 100
+    assert {len(password) for password in made} == {23}
 
 
 def test_only_a_digest_of_the_cookie_is_kept(workspace, database_urls):
