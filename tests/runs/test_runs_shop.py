@@ -17,7 +17,7 @@ from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.sandbox import check_sandbox
 from relaxforge.core.errors import ConfigError
 from relaxforge.environments.bundle import pack, read_bundle
-from relaxforge.export.kinds import choose
+from relaxforge.export.kinds import DEFAULT_FORMAT, FORMATS, KINDS, choose
 from relaxforge.export.lines import single_rollout
 from relaxforge.store import environments, rollouts
 from relaxforge.store.rollouts import Filter
@@ -50,9 +50,9 @@ def published(workspace):
     return environment["id"], version.version_id
 
 
-def exported(workspace, kind):
+def exported(workspace, kind, name=DEFAULT_FORMAT):
     async def spool():
-        made = await rollouts.spool(workspace.app, workspace.scope, Filter(kind=kind), choose(kind).format)
+        made = await rollouts.spool(workspace.app, workspace.scope, Filter(kind=kind), choose(kind, name).format)
         with made.file as file:
             return [json.loads(line) for line in file]
 
@@ -102,6 +102,30 @@ def test_the_best_is_preferred_to_the_worst(workspace):
     (pair,) = exported(workspace, "preference")
     assert (rows[pair["preferredRolloutId"]], rows[pair["rejectedRolloutId"]]) == (1.0, 0.0)
     assert (pair["preferredReward"], pair["rejectedReward"]) == (1.0, 0.0)
+
+
+def test_every_export_of_real_attempts_loads_with_datasets(workspace, tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+    run_id = workspace.start(published(workspace), attempt_count=5, model=SCRIPTED)
+    workspace.work(run_id)
+    rows = {}
+    for kind in KINDS:
+        for name, shape in FORMATS.items():
+            if name != DEFAULT_FORMAT and (shape.pairs is None) == (kind == "preference"):
+                continue
+            path = tmp_path / f"{kind}-{name}.jsonl"
+            path.write_text("".join(json.dumps(line) + "\n" for line in exported(workspace, kind, name)))
+            given = {"data_files": str(path), "split": "train", "cache_dir": str(tmp_path / "cache")}
+            rows[kind, name] = datasets.load_dataset("json", **given)
+    counts = {kind: len(rows[kind, DEFAULT_FORMAT]) for kind in KINDS}
+    assert counts == {"all": 5, "successful": 2, "failed": 3, "recovery": 2, "preference": 1}
+    assert {name for kind, name in rows if len(rows[kind, name])} == set(FORMATS)
+    (pair,) = rows["preference", "trl-preference"]
+    assert json.loads(pair["chosen"][0]["tool_calls"][0]["function"]["arguments"]) == {"command": "stock"}
+    assert pair["rejected"][0]["content"] == "Sure, I will take care of it."
 
 
 @pytest.mark.slow
