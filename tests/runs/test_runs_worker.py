@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -256,6 +257,20 @@ def test_an_attempt_keeps_within_its_budget_and_says_what_it_does(workspace):
     assert (row["status"], row["reward"], row["failure_category"]) == ("failed", 0.0, "agent_timeout")
     assert "after 2 active seconds" in row["failure_message"]
     assert row["phase"] is None
+
+
+def test_a_clock_that_jumps_by_years_changes_nothing(workspace, monkeypatch):
+    now, jumps = time.time, itertools.cycle((0, 1e9, -1e9))
+    agent = HEAD + "say(user('x'))\ntime.sleep(4)\noutput(1.0)\n"
+    run_id = workspace.start(workspace.publish(agent), attempt_count=2, concurrency=2)
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    workspace.work(run_id, worker=workspace.worker(lease=3.0))
+    monkeypatch.undo()
+    rows = workspace.attempts(run_id)
+    assert [(row["status"], row["reward"], row["retry_index"]) for row in rows] == [("completed", 1.0, 0)] * 2
+    assert workspace.run(run_id)["job_attempt"] == 1
+    assert all(4 < row["duration_s"] < 60 for row in rows)
+    assert all(row["started_at"] < row["ended_at"] for row in rows)
 
 
 def test_a_model_that_was_loaded_serves_the_next_job(workspace, tmp_path):
