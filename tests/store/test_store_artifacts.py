@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.store import artifacts
@@ -16,9 +17,10 @@ from relaxforge.store.errors import MissingError
 BODY = bytes(range(256)) * 4
 
 
-@pytest.fixture(params=["database", "folder"])
+@pytest.fixture(params=["database", "folder", "objects"])
 def database(request, database_urls, on_loop, tmp_path):
-    url = None if request.param == "database" else f"file://{tmp_path}/artifacts"
+    places = {"database": None, "folder": f"file://{tmp_path}/artifacts", "objects": f"memory://{tmp_path}/bucket"}
+    url = places[request.param]
     database = Database(database_urls["app"], artifact_url=url)
     on_loop(database.open())
     yield database
@@ -59,6 +61,9 @@ def test_changed_bytes_are_never_handed_out(inside, database, database_urls, tmp
         superuser.execute("UPDATE artifacts SET body = 'other' WHERE body IS NOT NULL")
     for file in tmp_path.rglob(str(artifact_id)):
         file.write_bytes(b"other")
+    objects = MemoryFileSystem()
+    for path in objects.find(str(tmp_path)):
+        objects.pipe_file(path, b"other")
     with pytest.raises(StorageError, match=f"the bytes of artifact {artifact_id} have changed"):
         inside(database, artifacts.get, artifact_id)
 
