@@ -17,7 +17,7 @@ from relaxforge.agents.check import check_command
 from relaxforge.agents.config import AgentConfig
 from relaxforge.agents.outcome import judge
 from relaxforge.agents.processes import all_processes, marker
-from relaxforge.agents.sandbox import Sandbox, check_sandbox
+from relaxforge.agents.sandbox import Sandbox, check_sandbox, collapsed
 from relaxforge.core.errors import AgentError, ConfigError
 from relaxforge.core.sessions import AgentLaunch
 
@@ -222,6 +222,31 @@ def test_a_command_that_only_exists_outside_is_found_out_before_anything_starts(
     with pytest.raises(ConfigError, match=f"'mytool' is {tool}, which the sandbox does not show; add"):
         check_command(config, env)
     check_command(dataclasses.replace(config, agent_sandbox_path=(str(tool.parent),)), env)
+
+
+@pytest.mark.parametrize("socket", [None, "api.sock"])
+def test_its_variables_are_obeyed_inside_the_walls_only(tmp_path, walls, socket):
+    if socket is not None:
+        (tmp_path / socket).touch()
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for name in ("rc.sh", "bash", "bwrap"):
+        (tmp_path / name).write_text(f"#!/bin/sh\ntouch {traces}/{name}\n")
+        (tmp_path / name).chmod(0o755)
+    given = {"BASH_ENV": "./rc.sh", "PATH": f".:{os.environ['PATH']}", "LD_PRELOAD": "./x.so", "SECRET": "a b\n=$x"}
+
+    async def go():
+        async with workshop(tmp_path) as shop:
+            launch = confined(shop, 'printf %s "$SECRET"', socket=socket and str(tmp_path / socket))
+            launch = dataclasses.replace(launch, env=launch.env | given)
+            ended = await (await shop.agents.launch(launch)).wait()
+            assert collapsed(launch) == ""
+            return launch.log_path.read_text(), ended
+
+    log, ended = asyncio.run(asyncio.wait_for(go(), 60))
+    assert ended.code == 0, log
+    assert log.endswith("a b\n=$x")
+    assert not list(traces.iterdir()), "obeyed outside of the walls"
 
 
 @pytest.mark.parametrize(

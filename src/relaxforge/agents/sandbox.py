@@ -21,6 +21,7 @@ from pathlib import Path
 import relaxforge
 from relaxforge.agents import door
 from relaxforge.agents.config import AgentConfig
+from relaxforge.agents.walled import start_of
 from relaxforge.core.errors import ConfigError
 from relaxforge.core.sessions import AgentLaunch
 
@@ -132,11 +133,11 @@ def collapsed(launch: AgentLaunch) -> str:
     """Why the sandbox of a launch cannot be made; "" when it can, or there is none. Starts a process."""
     if "--" not in launch.prefix:
         return ""
-    walls = launch.prefix[: launch.prefix.index("--") + 1]
-    tried = subprocess.run(
-        [*walls, "true"], env=launch.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-        check=False,
-    )  # fmt: skip
+    with start_of(replace(launch, prefix=launch.prefix[: launch.prefix.index("--") + 1])) as start:
+        tried = subprocess.run(
+            [*start.words, "true"], env=start.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", check=False, pass_fds=start.descriptors,
+        )  # fmt: skip
     return (tried.stderr.strip() or f"it ended with {tried.returncode}") if tried.returncode else ""
 
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from relaxforge.agents.ending import Ending, send
 from relaxforge.agents.processes import all_processes, children, marker, read_process, with_descendants
 from relaxforge.agents.run_log import LogPump
+from relaxforge.agents.walled import start_of
 from relaxforge.core.sessions import AgentLaunch
 from relaxforge.ipc.child import ChildChannel
 from relaxforge.ipc.codec import shape
@@ -139,10 +140,12 @@ class Spawner:
         log, output = self._logs.open(launch.log_path)
         try:
             # Without preexec_fn Popen uses vfork: a storm of launches stays cheap.
-            leader = subprocess.Popen(
-                [*launch.prefix, self._bash, "-c", launch.command], cwd=launch.cwd, env=launch.env,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+            with start_of(launch) as start:
+                leader = subprocess.Popen(
+                    [*start.words, self._bash, "-c", launch.command], cwd=launch.cwd, env=start.env,
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                    pass_fds=start.descriptors,
+                )  # fmt: skip
         except (OSError, ValueError):
             self._logs.close(log)
             raise
