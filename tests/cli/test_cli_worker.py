@@ -51,6 +51,13 @@ def test_a_credential_in_the_environment_is_refused(url_file, capsys, monkeypatc
     assert "secret" not in said
 
 
+def test_a_url_in_the_place_of_its_file_is_not_repeated(url_file, capsys):
+    assert main(["worker", "--database-url-file", "postgresql://w:hunter2@h/d", "--organization", ORGANIZATION]) == 2
+    said = capsys.readouterr().err
+    assert "--database-url-file takes the path of a file that holds the URL" in said
+    assert "hunter2" not in said
+
+
 def test_a_credential_is_no_argument(url_file, capsys):
     assert main(["worker", "--database-url", "postgresql://w:hunter2@h/d", "--organization", ORGANIZATION]) == 2
     said = capsys.readouterr().err

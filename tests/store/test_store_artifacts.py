@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from uuid import uuid4
 
+import fsspec
 import psycopg
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -99,3 +100,21 @@ def test_an_unknown_kind_of_folder_is_a_mistake_of_the_user(inside, database_url
             inside(database, artifacts.put, "log.txt", "text/plain", BODY)
     finally:
         on_loop(database.close())
+
+
+class Moody(MemoryFileSystem):
+    """A store whose library has errors of its own, as those of clouds do."""
+
+    protocol = ("moody",)
+
+    def pipe_file(self, *_, **__):
+        raise LookupError("no credentials")
+
+
+def test_an_error_of_a_cloud_library_is_a_storage_error(inside, database_urls, on_loop):
+    fsspec.register_implementation("moody", Moody, clobber=True)
+    database = Database(database_urls["app"], artifact_url="moody://bucket")
+    on_loop(database.open())
+    with pytest.raises(StorageError, match="cannot be written to moody://bucket: no credentials"):
+        inside(database, artifacts.put, "log.txt", "text/plain", BODY)
+    on_loop(database.close())

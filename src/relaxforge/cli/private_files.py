@@ -11,6 +11,8 @@ from relaxforge.core.errors import ConfigError
 
 def read_private(path: str | Path, flag: str) -> str:
     """The secret in a file. Errors: ``ConfigError`` naming ``flag``, also when others could read it."""
+    if "://" in str(path):
+        raise ConfigError(f"{flag} takes the path of a file that holds the URL, and not the URL itself")
     file = Path(path)
     try:
         mode = file.stat().st_mode

@@ -68,7 +68,7 @@ def _upload(base: str, scope: Scope, identity: UUID, body: bytes) -> str:
     try:
         _make_folder(system, path.rpartition("/")[0])
         system.pipe_file(path, body)
-    except OSError as error:
+    except Exception as error:  # every file system has errors of its own
         raise StorageError(f"artifact {identity} cannot be written to {base}: {error}") from error
     return uri
 
@@ -83,7 +83,7 @@ def _download(uri: str, identity: UUID) -> bytes:
     system, path = _file_system(uri)
     try:
         return bytes(system.cat_file(path))
-    except OSError as error:
+    except Exception as error:  # every file system has errors of its own
         raise StorageError(f"the bytes of artifact {identity} cannot be read: {error}") from error
 
 
