@@ -18,6 +18,7 @@ from relaxforge.environments.bundle import (
     MIB,
     MOST_FILES,
     Bundle,
+    BundleFile,
     open_bundle,
     pack,
     read_bundle,
@@ -170,6 +171,17 @@ def test_a_small_package_does_not_become_a_large_one(kind):
     assert len(bomb) < 2 * MIB
     with pytest.raises(BundleError, match=r"grows beyond|more than|MiB"):
         open_bundle(bomb)
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [(("a", "a/b"), "a is a file, and a/b needs a folder"), (("x" * 256,), "a name of more than 255 bytes")],
+)
+def test_files_that_no_disk_can_hold_are_refused_when_they_come(tmp_path, names, sentence):
+    bundle = read_bundle(write_bundle(tmp_path))
+    more = tuple(BundleFile(name, b"") for name in names)
+    with pytest.raises(BundleError, match=sentence):
+        open_bundle(pack(Bundle(bundle.manifest, (*bundle.files, *more), b"")))
 
 
 def test_a_name_that_occurs_twice_is_refused():

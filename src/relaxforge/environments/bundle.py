@@ -27,6 +27,8 @@ MIB = 1 << 20
 MOST_BYTES = 64 * MIB
 MOST_FILES = 5000
 LONGEST_PATH = 512
+LONGEST_NAME = 255
+"""Bytes that file systems allow for one part of a path."""
 LEFT_OUT = frozenset((".git", "__pycache__", ".DS_Store"))
 """Names that tools leave behind and that are never part of a version."""
 
@@ -157,7 +159,11 @@ def _digest(files: tuple[BundleFile, ...]) -> bytes:
 
 
 def _check_places(bundle: Bundle) -> None:
-    """Every path that the manifest names is there."""
+    """Every path that the manifest names is there, and no file stands where another one needs a folder."""
+    paths = {file.path for file in bundle.files}
+    for file in bundle.files:
+        if blocked := next((str(above) for above in PurePosixPath(file.path).parents if str(above) in paths), None):
+            raise BundleError(f"{blocked} is a file, and {file.path} needs a folder of that name")
     manifest, evaluator = bundle.manifest, bundle.manifest.evaluator
     if not bundle.below(str(inside(manifest.agent.cwd, "agent.cwd"))):
         raise BundleError(f"{NAME}: agent.cwd {manifest.agent.cwd!r} is no folder of the bundle")
@@ -236,6 +242,8 @@ def _check_path(path: str) -> None:
         raise BundleError(f"{path!r:.200} has characters that cannot be shown; rename the file")
     if len(path.encode()) > LONGEST_PATH:
         raise BundleError(f"{path:.80}... has a path of more than {LONGEST_PATH} bytes")
+    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise BundleError(f"{path:.80}... has a name of more than {LONGEST_NAME} bytes in it; no disk can hold it")
 
 
 def _within(total: int, files: int, most_bytes: int) -> None:
