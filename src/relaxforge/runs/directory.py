@@ -87,10 +87,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 class FileSink:
-    """A ``TrialSink`` over the run's own files: one JSON line per ended Session."""
+    """A ``TrialSink`` over the run's own files: one JSON line per ended Session.
 
-    def __init__(self, path: Path) -> None:
+    ``mended`` says what to do once whatever kept a line from being written is mended.
+    """
+
+    def __init__(self, path: Path, mended: str = "go on with --resume latest") -> None:
         self._path = path
+        self._mended = mended
         self._seen: set[str] = set()
         self._file = LineFile(path)
 
@@ -102,7 +106,7 @@ class FileSink:
         except OSError as error:
             raise StorageError(
                 f"{self._path} cannot be written: {error.strerror or error}; Session {line['session_id']} is not "
-                "recorded. Mend that and go on with --resume latest"
+                f"recorded. Mend that and {self._mended}"
             ) from error
         self._seen.add(line["session_id"])
 

@@ -186,7 +186,7 @@ class EvaluationJob:
     async def _try_all(self, run: Row, given: Assignment, attempts: Attempts, directory: RunDirectory) -> None:
         configuration = run["configuration"]
         author = Author(configuration["agent_name"], configuration["agent_version"], given.choice.label)
-        sink = FileSink(directory.dump_path("eval", None))
+        sink = FileSink(directory.dump_path("eval", None), "reset the evaluation run")
         work = _Work(run["id"], attempts, directory, sink, tuple(given.secrets.values()))
         lanes = min(configuration["concurrency"], self._parts.worker.concurrency)
         try:
