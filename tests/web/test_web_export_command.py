@@ -1,6 +1,7 @@
 """``relaxforge export`` against a workspace that runs: what arrives is what the workspace has, or nothing."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -131,6 +132,15 @@ def test_a_refusal_is_one_line_and_leaves_the_old_file_alone(export, evidence, t
     assert "the workspace refused (401)" in complaint
     assert [path.name for path in Path().iterdir()] == ["kept.jsonl"]
     assert Path("kept.jsonl").read_text() == "old"
+
+
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(export, evidence):
+    os.mkfifo("pipe")
+    code, _, error = export("--output", "pipe")
+    assert code == 2
+    assert "pipe cannot be written: it is no file" in error
+    assert Path("pipe").is_fifo()
+    assert [path.name for path in Path().iterdir()] == ["pipe"]
 
 
 def test_a_token_file_that_others_can_read_is_refused_and_the_variable_works(export, evidence, token, monkeypatch):

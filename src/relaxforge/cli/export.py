@@ -154,6 +154,8 @@ def _fetch_all(
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A private file beside ``target`` that takes its place at the end, and only if all went well."""
+    if target.exists() and not target.is_file():
+        raise ConfigError(f"{target} cannot be written: it is no file, and would be replaced by one")
     try:
         file = tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=f".{target.name}.", delete=False)  # noqa: SIM115
     except OSError as error:
