@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ class Worker:
         async with self._database:
             async with self._database.outside() as tx:
                 await guard.check(tx, "worker")
-            with _own_folder(Path(self._config.work_dir), self.worker_id) as folder:
+            with own_folder(Path(self._config.work_dir), self.worker_id) as folder:
                 shelf = EngineShelf(self._config, self._engine, READING, folder / "engine.log")
                 parts = JobParts(self._database, self._vault, self._config, self._agents, shelf, folder)
                 log.info("worker_started", worker=self.worker_id)
@@ -136,7 +137,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def _own_folder(work_dir: Path, worker_id: str) -> Iterator[Path]:
+def own_folder(work_dir: Path, worker_id: str) -> Iterator[Path]:
     """The folder of this process, locked. What dead workers left is removed, unless evidence is in it.
 
     Errors: ``StorageError``.
@@ -144,11 +145,12 @@ def _own_folder(work_dir: Path, worker_id: str) -> Iterator[Path]:
     folder = work_dir / worker_id
     try:
         work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in _abandoned(work_dir):
-            _tidy(left)
-        folder.mkdir(mode=0o700)
-        lock = (folder / ".lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _one_at_a_time(work_dir):
+            for left in _abandoned(work_dir):
+                _tidy(left)
+            folder.mkdir(mode=0o700)
+            lock = (folder / ".lock").open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
         raise StorageError(f"--work-dir {work_dir} cannot be used: {error.strerror or error}") from error
     with lock:
@@ -157,9 +159,21 @@ def _own_folder(work_dir: Path, worker_id: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _one_at_a_time(work_dir: Path) -> Iterator[None]:
+    """A folder that another worker is just making looks abandoned until it is locked."""
+    descriptor = os.open(work_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _abandoned(work_dir: Path) -> Iterator[Path]:
     for lock in work_dir.glob("*/.lock"):
-        with lock.open("r") as file, contextlib.suppress(BlockingIOError):
+        # One that ends just now removes its own folder.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), lock.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield lock.parent
 
