@@ -14,7 +14,8 @@ from relaxforge.core.evidence import Verdict
 from relaxforge.core.sessions import Failure, FailureCategory
 from relaxforge.environments.bundle import read_bundle
 from relaxforge.rollout.outcome import Outcome
-from relaxforge.rollout.trial import settle, tasks_of
+from relaxforge.rollout.trial import settle
+from relaxforge.rollout.trial_tasks import tasks_of
 
 WORLD = '\n[world]\ncommand = "exec python -E make.py"\ntimeout_s = 10\n'
 MAKE = "import os, pathlib; pathlib.Path(os.environ['RELAX_WORLD_DIR'], 'seed').write_text(os.environ['RELAX_SEED'])"

@@ -33,7 +33,8 @@ from relaxforge.rollout.scheduler import Plan
 from relaxforge.rollout.scoring import Scorer
 from relaxforge.rollout.step import Rooms, ScoredGroup, StepOrder
 from relaxforge.rollout.supervise import Supervisor
-from relaxforge.rollout.trial import Environment, agents_of, tasks_of
+from relaxforge.rollout.trial import Environment, agents_of
+from relaxforge.rollout.trial_tasks import tasks_of
 
 PATIENCE_S = 60
 

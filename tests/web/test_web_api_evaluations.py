@@ -13,7 +13,7 @@ import httpx
 import psycopg
 import pytest
 
-from conftest import packed
+from conftest import MANIFEST, packed
 from relaxforge.environments.bundle import open_bundle
 from relaxforge.web.config import WebConfig
 
@@ -79,6 +79,7 @@ def test_what_was_published_can_be_downloaded_as_it_was(workspace):
         (archive(("link", tarfile.SYMTYPE, 0)), "not a regular file"),
         (archive(("pipe", tarfile.FIFOTYPE, 0)), "not a regular file"),
         (archive(("zeros", tarfile.REGTYPE, 65 << 20)), "at most 64 MiB"),
+        (packed(**{"environment.toml": MANIFEST.replace('"order milk"', '""')}), "content is empty"),
     ],
 )
 def test_a_bundle_that_is_none_is_refused_with_the_reason(workspace, content, words):

@@ -14,6 +14,7 @@ from relaxforge.cli.flags import parse_flags
 from relaxforge.cli.private_files import read_private
 from relaxforge.core.errors import ConfigError, StorageError
 from relaxforge.environments.bundle import pack, read_bundle
+from relaxforge.rollout.trial_tasks import tasks_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ def publish(argv: Sequence[str]) -> int:
     """Print the version's number and id. Errors: ``ConfigError``; ``StorageError`` when the workspace is not there."""
     arguments = parse_flags(PublishArguments, argv, prog="relaxforge publish")
     bundle = read_bundle(arguments.folder)
+    tasks_of(bundle)
     token = read_private(arguments.token_file, "--token-file")
     name = arguments.environment or bundle.manifest.name
     with httpx.Client(

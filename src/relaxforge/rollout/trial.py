@@ -26,15 +26,12 @@ from relaxforge.agents.sandbox import Sandbox
 from relaxforge.agents.text import log_tail, read_regular
 from relaxforge.core.errors import (
     AgentExecutionError,
-    BundleError,
     EvaluatorError,
     StorageError,
-    TaskError,
 )
 from relaxforge.core.evidence import Verdict
 from relaxforge.core.ports import AgentRunner
-from relaxforge.core.sessions import AgentExit, AgentLaunch, FailureCategory, Task
-from relaxforge.core.strict_json import loads
+from relaxforge.core.sessions import AgentExit, AgentLaunch, FailureCategory
 from relaxforge.environments.bundle import Bundle, BundleFile
 from relaxforge.environments.manifest import EvaluatorPart, Manifest, WorldPart
 from relaxforge.environments.place import Desk, Place, agent_files
@@ -44,7 +41,6 @@ from relaxforge.observe.log import get_logger
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.record import said_and_done
 from relaxforge.rollout.session import Session, SessionIdentity
-from relaxforge.tasks.rows import RowShape, task
 
 log = get_logger()
 
@@ -63,30 +59,6 @@ def agents_of(manifest: Manifest, config: AgentConfig) -> AgentConfig:
         agent_timeout=agent.timeout_s,
         agent_startup_timeout=agent.startup_timeout_s,
     )
-
-
-def tasks_of(bundle: Bundle) -> tuple[Task, ...]:
-    """The Tasks of an environment version, every row checked. Errors: ``BundleError`` with the line."""
-    part, rows = bundle.manifest.tasks, list[tuple[str, Any]]()
-    for number, row in enumerate(bundle.manifest.inline_tasks, start=1):
-        rows.append((f"[[task]] {number}", row))
-    for number, line in enumerate((bundle.content(part.path) or b"").split(b"\n") if part.path else (), start=1):
-        if line.strip():
-            rows.append((f"{part.path}:{number}", _row(line, f"{part.path}:{number}")))
-    if not rows:
-        raise BundleError(f"{part.path} has no rows; each line is one task, an object")
-    shape = RowShape(part.input_key, part.metadata_key, part.label_key or None)
-    try:
-        return tuple(task(row, index, where, shape) for index, (where, row) in enumerate(rows))
-    except TaskError as error:
-        raise BundleError(str(error)) from error
-
-
-def _row(line: bytes, where: str) -> Any:
-    try:
-        return loads(line)
-    except ValueError as error:
-        raise BundleError(f"{where}: not valid JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from relaxforge.export.log import Log, read_log
 from relaxforge.observe.log import get_logger
 from relaxforge.rollout.outcome import Outcome
 from relaxforge.rollout.record import dump_line
-from relaxforge.rollout.trial import tasks_of
+from relaxforge.rollout.trial_tasks import tasks_of
 from relaxforge.runs.assignment import Assignment
 from relaxforge.runs.attempts import Attempts, open_attempts
 from relaxforge.runs.directory import FileSink, RunDirectory, open_run_directory

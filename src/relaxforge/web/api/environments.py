@@ -10,14 +10,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response, UploadFile
 from pydantic import Field
 
-from relaxforge.core.errors import BundleError
-from relaxforge.environments.bundle import Bundle, open_bundle, pack
+from relaxforge.environments.bundle import Bundle, pack
 from relaxforge.store import audit, environments
 from relaxforge.store.database import Row, Transaction
 from relaxforge.web.api.shapes import Asked, Moment, Page, Shown
 from relaxforge.web.caller import Caller, Publisher, Reader, Snapshot, Store, Tx
-from relaxforge.web.errors import Problem
 from relaxforge.web.parameters import Cursor, Limit, before, page
+from relaxforge.web.uploads import read_package
 
 router = APIRouter(tags=["environments"])
 
@@ -113,7 +112,7 @@ async def list_versions(
 async def publish_version(
     environment_id: UUID, response: Response, caller: Publisher, database: Store, bundle: UploadFile
 ) -> VersionShown:
-    checked = await read_upload(bundle)
+    checked = await read_package(await bundle.read())
     async with database.scope(caller.scope) as tx:
         row, created = await publish(tx, caller, environment_id, checked)
     response.status_code = 201 if created else 200
@@ -144,16 +143,6 @@ async def set_secret(
 async def delete_secret(environment_id: UUID, name: str, caller: Publisher, tx: Tx) -> None:
     await environments.delete_secret(tx, environment_id, name)
     await audit.write(tx, "secret_deleted", str(environment_id), {"name": name}, caller.remote)
-
-
-async def read_upload(bundle: UploadFile) -> Bundle:
-    """The bundle in an uploaded file, believed in nothing. Errors: ``Problem`` 422 with what is wrong with it."""
-    packed = await bundle.read()
-    try:
-        return await asyncio.to_thread(open_bundle, packed)
-    except BundleError as error:
-        message = str(error)
-        raise Problem(422, "bundle", message, errors=[{"path": "body.bundle", "message": message}]) from None
 
 
 async def publish(tx: Transaction, caller: Caller, environment_id: UUID, bundle: Bundle) -> tuple[Row, bool]:

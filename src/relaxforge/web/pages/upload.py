@@ -11,18 +11,14 @@ from pathlib import PurePosixPath
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from relaxforge.core.errors import BundleError
-from relaxforge.environments.bundle import LEFT_OUT, MOST_FILES, Bundle, open_bundle
+from relaxforge.environments.bundle import LEFT_OUT, MOST_FILES, Bundle
 from relaxforge.web.errors import Problem
+from relaxforge.web.uploads import read_package
 
 
 async def uploaded_bundle(request: Request) -> Bundle:
     """The bundle that a form carries. Errors: ``Problem`` 422 with what is wrong with it."""
-    package = await _package(request)
-    try:
-        return await asyncio.to_thread(open_bundle, package)
-    except BundleError as error:
-        raise Problem(422, "bundle", str(error)) from None
+    return await read_package(await _package(request))
 
 
 async def _package(request: Request) -> bytes:
