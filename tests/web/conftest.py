@@ -18,6 +18,7 @@ import httpx
 import pytest
 import structlog
 from browser import chromium, visit  # noqa: F401 - fixtures
+from evidence_story import Story
 
 from relaxforge.core.evidence import TrajectoryStep, TrialEvidence, Verdict
 from relaxforge.credit.summary import summarise
@@ -251,3 +252,14 @@ def _await_answer(port: int, serving: Future[Any]) -> None:
         except httpx.TransportError:
             continue
     serving.result()
+
+
+@pytest.fixture
+def story(workspace, database_urls):
+    """What happened in a workspace, told through the store; a version is published already."""
+    worker = Database(database_urls["worker"])
+    workspace.loop.run(worker.open())
+    made = Story(workspace, worker)
+    made.publish()
+    yield made
+    workspace.loop.run(worker.close())

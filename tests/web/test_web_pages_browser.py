@@ -6,24 +6,12 @@ import re
 
 import pytest
 from browser import NARROW, SCREENSHOTS, WIDE
-from evidence_story import SHOP, Story, evidence, shop_story, steps, training_story
+from evidence_story import SHOP, evidence, shop_story, steps, training_story
 from playwright.sync_api import expect
-
-from relaxforge.store.database import Database
 
 PASSWORD = "a password for tests"
 BOTH = [(WIDE, "light"), (NARROW, "dark")]
 ALL = [*BOTH, (WIDE, "dark"), (NARROW, "light")]
-
-
-@pytest.fixture
-def story(workspace, database_urls):
-    worker = Database(database_urls["worker"])
-    workspace.loop.run(worker.open())
-    made = Story(workspace, worker)
-    made.publish()
-    yield made
-    workspace.loop.run(worker.close())
 
 
 @pytest.fixture

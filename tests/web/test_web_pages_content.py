@@ -7,19 +7,7 @@ import html
 import re
 
 import pytest
-from evidence_story import Story, evidence, shop_story
-
-from relaxforge.store.database import Database
-
-
-@pytest.fixture
-def story(workspace, database_urls):
-    worker = Database(database_urls["worker"])
-    workspace.loop.run(worker.open())
-    made = Story(workspace, worker)
-    made.publish()
-    yield made
-    workspace.loop.run(worker.close())
+from evidence_story import evidence, shop_story
 
 
 @pytest.fixture

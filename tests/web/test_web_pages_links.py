@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from evidence_story import Story, evidence
+from evidence_story import evidence
 from playwright.sync_api import expect
 
 from conftest import PASSWORD
-from relaxforge.store.database import Database
-
-
-@pytest.fixture
-def story(workspace, database_urls):
-    worker = Database(database_urls["worker"])
-    workspace.loop.run(worker.open())
-    made = Story(workspace, worker)
-    made.publish()
-    yield made
-    workspace.loop.run(worker.close())
 
 
 @pytest.fixture

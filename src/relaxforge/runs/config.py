@@ -59,7 +59,7 @@ class RunConfig:
 class WorkspaceConfig:
     workspace_url: str | None = None
     """Workspace that gets the evidence of every Session, for example `https://workspace.example.org`. It is sent from
-    the run's own files by a process of its own, so a workspace that is slow or away slows no step. None: none."""
+    the run's own files by a process of its own, so no step waits for a workspace that is slow or away. None: none."""
 
     workspace_token_file: str | None = None
     """File (mode 0600) with an API token that may `ingest`. None: the variable RELAXFORGE_WORKSPACE_TOKEN."""
